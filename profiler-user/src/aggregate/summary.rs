@@ -1,0 +1,95 @@
+//! What a whole observation comes to: one summary per loop, one row per blocker, and what was lost.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::blame::{Blocker, Runtime};
+use crate::stalls::{Cause, Ledger};
+
+/// One loop thread over the observed time: the `loop` object of the public JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoopSummary {
+    /// Process id of the target.
+    pub pid: u32,
+    /// Thread id of the loop thread.
+    pub tid: u32,
+    /// The thread's name, control characters removed.
+    pub thread: Arc<str>,
+    /// Which runtime the thread runs.
+    pub runtime: Runtime,
+    /// How long the loop was watched.
+    pub observed_ns: u64,
+    /// Turns that ended in that time.
+    pub turns: u64,
+    /// Time in turns.
+    pub busy_ns: u64,
+    /// Time parked.
+    pub parked_ns: u64,
+    /// busy / (busy + parked); 0 if neither was seen.
+    pub utilization: f64,
+    /// Median turn.
+    pub turn_p50_ns: u64,
+    /// 90th percentile of the turns.
+    pub turn_p90_ns: u64,
+    /// 99th percentile of the turns.
+    pub turn_p99_ns: u64,
+    /// 99.9th percentile of the turns.
+    pub turn_p999_ns: u64,
+    /// The longest turn, exact.
+    pub turn_max_ns: u64,
+    /// Turns over the threshold.
+    pub stalls: u64,
+    /// Time in turns over the threshold.
+    pub stalled_ns: u64,
+    /// Busy time by cause.
+    pub ledger: Ledger,
+}
+
+/// All stalls with the same blocker.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BlockerSummary {
+    /// Main cause of these stalls.
+    pub cause: Cause,
+    /// System call or other closer word, as in the stall's headline.
+    pub what: Option<Arc<str>>,
+    /// The code to blame; `None` where nobody's code is.
+    pub blocker: Option<Blocker>,
+    /// How many stalls.
+    pub count: u64,
+    /// Their durations together.
+    pub total_ns: u64,
+    /// The longest one.
+    pub max_ns: u64,
+    /// `total_ns` as a share of the observed time of the loops involved, 0 to 1.
+    pub share: f64,
+}
+
+/// How the measurement itself went: the `health` object, last in every JSON output.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Health {
+    /// `ebpf` or `ptrace`.
+    pub backend: &'static str,
+    /// Release of the running kernel.
+    pub kernel: String,
+    /// How turn boundaries were seen: `fentry`, `sys_enter` or `sched`.
+    pub boundaries: &'static str,
+    /// Events that did not fit into the ring buffer.
+    pub lost_events: u64,
+    /// Stacks that do not reach the thread's start.
+    pub truncated_stacks: u64,
+    /// Reads of the target's memory that failed.
+    pub failed_reads: u64,
+    /// Frames without a symbol.
+    pub unsymbolized_frames: u64,
+    /// CPU time of the kernel programs, where the kernel counts it.
+    pub bpf_cpu_ns: Option<u64>,
+    /// CPU time of stallscope itself.
+    pub self_cpu_ns: u64,
+    /// Peak resident memory of stallscope itself.
+    pub self_rss_bytes: u64,
+    /// Every other named loss that is not zero.
+    pub losses: Vec<(String, u64)>,
+    /// What the reader should know.
+    pub warnings: Vec<String>,
+}
