@@ -1,0 +1,17 @@
+//! The records as plain bytes, for aya's maps.
+
+use crate::capture::{Capture, CaptureHead};
+use crate::config::{Adopt, Config, FutexKey, Target};
+use crate::turn::ThreadState;
+
+macro_rules! pod {
+    ($($name:ty),+ $(,)?) => {
+        $(
+            // SAFETY: `repr(C)` of integers and arrays of integers without implicit padding
+            // (asserted beside each type), so every byte pattern is a valid value.
+            unsafe impl aya::Pod for $name {}
+        )+
+    };
+}
+
+pod!(Adopt, Capture, CaptureHead, Config, FutexKey, Target, ThreadState);

@@ -1,0 +1,201 @@
+//! Taking a stack: registers, kernel frames, a copy of the user stack, and its fingerprint.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_user};
+use profiler_common::arch::UserRegs;
+use profiler_common::capture::{BUFFERS, Capture, CaptureHead, KERNEL_FRAMES, MAX_PAGES, PAGE};
+use profiler_common::config::Target;
+use profiler_common::counters::Counter;
+use profiler_common::turn::{NO_ENTRY, StackEntry, ThreadState};
+
+use crate::count;
+use crate::maps::{CAPTURES, STACK_ENDS, TARGETS, config};
+
+/// Words of the stack that go into the fingerprint: 8 KiB.
+const CHUNK_WORDS: usize = 64;
+const CHUNKS: usize = 16;
+/// Multiplier of the fingerprint: 2^64 divided by the golden ratio, made odd.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What a capture is taken of.
+pub(crate) struct Subject {
+    pub(crate) cause: u8,
+    pub(crate) nr: i32,
+    pub(crate) in_kernel: bool,
+    pub(crate) now: u64,
+}
+
+/// Captures the current thread's stack into its spare buffer. Returns the buffer and the stack's
+/// fingerprint.
+#[inline(always)]
+pub(crate) fn take(
+    state: &mut ThreadState,
+    ctx: *mut c_void,
+    subject: &Subject,
+) -> Option<(&'static mut Capture, u64)> {
+    if state.slot == 0 || state.spare >= BUFFERS {
+        return None;
+    }
+    let index = (state.slot - 1) * BUFFERS + state.spare;
+    // SAFETY: the buffer belongs to the thread whose event this is.
+    let capture = CAPTURES.get_ptr_mut(index).map(|capture| unsafe { &mut *capture })?;
+    count::one(Counter::Captures);
+    let head = &mut capture.head;
+    if !crate::task::current_regs(&mut head.regs) {
+        count::one(Counter::RegistersUnreadable);
+        return None;
+    }
+    head.header.tgid = state.record.header.tgid;
+    head.header.tid = state.record.header.tid;
+    head.header.flags = 0;
+    head.header.time_ns = subject.now;
+    head.header.extra = 0;
+    head.turn = state.record.turn.number;
+    head.cause = u32::from(subject.cause);
+    head.nr = subject.nr;
+    head.in_kernel = u32::from(subject.in_kernel);
+    // SAFETY: the buffer has the size that is passed.
+    let kernel_bytes = unsafe {
+        bpf_get_stack(ctx, (&raw mut head.kernel).cast(), (KERNEL_FRAMES * 8) as u32, 0)
+    };
+    head.kernel_len = if kernel_bytes > 0 { kernel_bytes as u32 / 8 } else { 0 };
+    // SAFETY: the value is a number.
+    let stack_end = unsafe { STACK_ENDS.get(state.record.header.tid) }.copied().unwrap_or(0);
+    copy_stack(stack_end, capture);
+    let key = fingerprint(state.record.header.tgid, capture, subject);
+    Some((capture, key))
+}
+
+/// Copies the user stack page by page: one flat read would fail at the first hole.
+#[inline(always)]
+fn copy_stack(stack_end: u64, capture: &mut Capture) {
+    let sp = capture.head.regs.sp();
+    let base = sp & !(PAGE as u64 - 1);
+    let mut mask = 0_u32;
+    let mut pages = 0_u32;
+    let mut failures = 0_u32;
+    let mut unreadable = 0_u64;
+    for index in 0..MAX_PAGES {
+        if index as u32 >= config!(stack_pages) {
+            break;
+        }
+        let from = base + (index * PAGE) as u64;
+        if stack_end != 0 && from >= stack_end {
+            break;
+        }
+        let to = (&raw mut capture.pages[index]).cast();
+        // SAFETY: a checked read of one page into one page.
+        if unsafe { bpf_probe_read_user(to, PAGE as u32, from as *const c_void) } == 0 {
+            mask |= 1 << index;
+            pages = index as u32 + 1;
+            failures = 0;
+        } else {
+            failures += 1;
+            unreadable += 1;
+            if failures == 2 {
+                break;
+            }
+        }
+    }
+    if unreadable != 0 && stack_end != 0 {
+        count::add(Counter::StackPageUnreadable, unreadable);
+    }
+    capture.head.base = base;
+    capture.head.mask = mask;
+    capture.head.bytes = size_of::<CaptureHead>() as u32 + pages * PAGE as u32;
+}
+
+/// Identifies a stack by its position and the words in it that point into code. The instruction
+/// pointer of a sample on CPU is left out (it is sent beside the weight); that of a sleep is in.
+#[inline(always)]
+fn fingerprint(tgid: u32, capture: &Capture, subject: &Subject) -> u64 {
+    let regs = &capture.head.regs;
+    let sp = regs.sp();
+    let mut hash = sp ^ (u64::from(subject.cause) << 56) ^ ((subject.nr as u32 as u64) << 24);
+    if subject.cause != profiler_common::cause::CPU {
+        hash ^= regs.ip().rotate_left(17);
+    }
+    // SAFETY: targets are preallocated and only user space changes them.
+    let Some(target) = (unsafe { TARGETS.get(tgid) }) else { return hash };
+    let ranges = *target;
+    mix_stack(hash, capture, sp, &ranges)
+}
+
+/// Mixes in the words of the copy from `sp` up, in chunks so that the verifier sees few ways out
+/// of the loop. A last incomplete chunk (the process's or thread's own start) is left out.
+#[inline(always)]
+fn mix_stack(mut hash: u64, capture: &Capture, sp: u64, target: &Target) -> u64 {
+    let skip = sp & (PAGE as u64 - 8);
+    let copied = u64::from(capture.head.bytes).wrapping_sub(size_of::<CaptureHead>() as u64);
+    let pages: *const u8 = (&raw const capture.pages).cast();
+    let words: *const u64 = pages.wrapping_add(skip as usize).cast();
+    for chunk in 0..CHUNKS {
+        if skip + ((chunk + 1) * CHUNK_WORDS * 8) as u64 > copied {
+            break;
+        }
+        for index in 0..CHUNK_WORDS {
+            // SAFETY: `skip` is below a page, and the chunks end within the second one after it;
+            // the capture has more pages than that.
+            let word = unsafe { *words.add(chunk * CHUNK_WORDS + index) };
+            if is_code(word, target) {
+                hash = (hash ^ word).wrapping_mul(MIX);
+                hash ^= hash >> 29;
+            }
+        }
+    }
+    hash
+}
+
+#[inline(always)]
+fn is_code(word: u64, target: &Target) -> bool {
+    let code = &target.code;
+    word.wrapping_sub(code[0][0]) < code[0][1].wrapping_sub(code[0][0])
+        || word.wrapping_sub(code[1][0]) < code[1][1].wrapping_sub(code[1][0])
+        || word.wrapping_sub(code[2][0]) < code[2][1].wrapping_sub(code[2][0])
+}
+
+/// Captures the stack for a sleep that begins now, unless the turn already knows it.
+/// Returns its entry in the turn's table.
+#[inline(always)]
+pub(crate) fn for_turn(
+    state: &mut ThreadState,
+    ctx: *mut c_void,
+    subject: &Subject,
+) -> (u32, bool, UserIp) {
+    let Some((capture, key)) = take(state, ctx, subject) else {
+        return (NO_ENTRY, false, UserIp(0));
+    };
+    let ip = UserIp(capture.head.regs.ip());
+    let StackEntry { index: entry, new, evicted } =
+        state.stack_entry(key, subject.cause, subject.nr);
+    if evicted {
+        count::one(Counter::StackEvicted);
+    }
+    if !new {
+        count::one(Counter::CapturesDeduplicated);
+        return (entry, false, ip);
+    }
+    if (entry as usize) < profiler_common::turn::STACKS {
+        capture.head.id = state.record.turn.stacks[entry as usize].id;
+    }
+    if state.keep(entry) {
+        count::one(Counter::StackEvicted);
+    }
+    (entry, true, ip)
+}
+
+/// The innermost user address of a capture.
+pub(crate) struct UserIp(pub(crate) u64);
+
+/// The registers alone, for deciding why a thread is switched out.
+#[inline(always)]
+pub(crate) fn registers() -> Option<UserRegs> {
+    let mut regs = UserRegs::ZERO;
+    if crate::task::current_regs(&mut regs) {
+        Some(regs)
+    } else {
+        count::one(Counter::RegistersUnreadable);
+        None
+    }
+}

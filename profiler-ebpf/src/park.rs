@@ -1,0 +1,88 @@
+//! Entering a park call, seen even if it does not sleep: the exact end of a turn.
+
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_probe_read_kernel,
+};
+use profiler_common::arch::{REGS_BYTES, SYS_IO_URING_ENTER, UserRegs, park_class};
+use profiler_common::counters::Counter;
+use profiler_common::turn::{PARK_EPOLL, PARK_POLL, Phase};
+
+use crate::target::{self, armed_since};
+use crate::{count, emit, switch};
+
+/// `IORING_ENTER_GETEVENTS`
+const IORING_ENTER_GETEVENTS: u64 = 1;
+
+/// Any system call of any process of the host: most leave at the first comparison.
+#[inline(always)]
+pub(crate) fn sys_enter(regs: *const u8, nr: i64) {
+    let class = park_class(nr);
+    if class == 0 {
+        return;
+    }
+    if nr == SYS_IO_URING_ENTER {
+        enter_io_uring(regs);
+    } else {
+        enter_class(class);
+    }
+}
+
+/// A park call attached by itself.
+#[inline(always)]
+pub(crate) fn enter() {
+    enter_class(PARK_EPOLL | PARK_POLL);
+}
+
+/// `io_uring_enter` parks only if it waits for completions.
+#[inline(always)]
+pub(crate) fn enter_io_uring(regs: *const u8) {
+    let tgid = unsafe_current() >> 32;
+    if !target::may_be(tgid as u32) {
+        return;
+    }
+    let mut copy = UserRegs::ZERO;
+    // SAFETY: a checked read of the size of the destination.
+    let failed = unsafe {
+        bpf_probe_read_kernel((&raw mut copy).cast(), REGS_BYTES as u32, regs.cast())
+    } != 0;
+    if !failed && copy.arg3() & IORING_ENTER_GETEVENTS != 0 && copy.arg2() != 0 {
+        enter_class(PARK_EPOLL);
+    }
+}
+
+#[inline(always)]
+fn unsafe_current() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_get_current_pid_tgid() }
+}
+
+#[inline(always)]
+fn enter_class(class: u32) {
+    let pid_tgid = unsafe_current();
+    if !target::may_be((pid_tgid >> 32) as u32) {
+        return;
+    }
+    let Some(state) = target::thread(pid_tgid as u32) else { return };
+    if class & state.park_mask == 0 {
+        return;
+    }
+    if state.phase() == Phase::Unknown && class & PARK_EPOLL == 0 {
+        return;
+    }
+    // The helper calls after setting and before clearing the guard keep the compiler from moving
+    // other accesses across it.
+    state.set_guard(true);
+    // SAFETY: the helper has no preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    state.version += 1;
+    if state.phase() == Phase::Unknown {
+        switch::adopt(state, now);
+    }
+    if let Some(turn) = state.enter_park(now, armed_since()) {
+        emit::finished(state, turn);
+    }
+    state.next_turn(now);
+    state.version += 1;
+    count::one(Counter::ParkEnterHits);
+    state.set_guard(false);
+}

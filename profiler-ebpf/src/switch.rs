@@ -1,0 +1,296 @@
+//! The scheduler's events: segments begin and end here.
+
+use aya_ebpf::EbpfContext as _;
+use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
+use aya_ebpf::programs::BtfTracePointContext;
+use profiler_common::arch::{UserRegs, is_futex, park_class};
+use profiler_common::cause;
+use profiler_common::config::{
+    ADOPT_RUNNING, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL, TARGET_LEARN_FUTEXES,
+};
+use profiler_common::counters::Counter;
+use profiler_common::record::{KIND_FUTEX, KIND_LOOP};
+use profiler_common::turn::{
+    NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_POLL, Phase, ThreadState,
+};
+
+use crate::capture::{self, Subject};
+use crate::maps::{ADOPT, FUTEXES, SHARED, SLOTS, TARGETS, config};
+use crate::target::{self, armed_since};
+use crate::task::{self, Task};
+use crate::{count, emit};
+
+/// `__TASK_STOPPED | __TASK_TRACED` (unchanged since Linux 2.6.33).
+const STATE_STOPPED: u32 = 0x4 | 0x8;
+/// `JOBCTL_TRAP_FREEZE` (cgroup v2 freezer, Linux 5.2).
+const JOBCTL_TRAP_FREEZE: u64 = 1 << 23;
+/// How many slots a new loop tries to claim: more than CPUs that find loops at the same instant.
+const SLOT_ATTEMPTS: u32 = 16;
+/// `BPF_NOEXIST`
+const NO_EXIST: u64 = 1;
+/// A stack that holds less than this part of its turn waits for more before it is sent.
+const SIGNIFICANT: u64 = 64;
+
+/// The current thread is switched out for another.
+#[inline(always)]
+pub(crate) fn sched_switch(ctx: &BtfTracePointContext) {
+    // SAFETY: the helpers have no preconditions.
+    let (pid_tgid, now) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
+    if target::may_be((pid_tgid >> 32) as u32)
+        && let Some(state) = target::thread(pid_tgid as u32)
+    {
+        state.version += 1;
+        switched_out(ctx, state, now);
+        state.version += 1;
+    }
+    let next: Task = ctx.arg(2);
+    if target::may_be(task::tgid(next))
+        && let Some(state) = target::thread(task::tid(next))
+    {
+        state.version += 1;
+        switched_in(state, now);
+        state.version += 1;
+    }
+}
+
+/// A thread is woken, here or on another CPU.
+#[inline(always)]
+pub(crate) fn sched_waking(woken: Task) {
+    if target::may_be(task::tgid(woken))
+        && let Some(state) = target::thread(task::tid(woken))
+    {
+        // SAFETY: the helper has no preconditions.
+        state.wake(unsafe { bpf_ktime_get_ns() });
+    }
+}
+
+#[inline(always)]
+fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
+    let preempted: u64 = ctx.arg(0);
+    let prev: Task = ctx.arg(1);
+    let sleep_state = if config!(has_prev_state) != 0 {
+        let prev_state: u64 = ctx.arg(3);
+        prev_state as u32
+    } else {
+        task::state(prev)
+    };
+    // A preempted thread may carry any state: the flag alone counts.
+    if preempted as u8 != 0 || sleep_state == 0 {
+        state.switch_out(now, Off::Preempted, 0);
+        return;
+    }
+    let Some(regs) = capture::registers() else {
+        state.off_entry = NO_ENTRY;
+        state.switch_out(now, Off::Sleep { cause: cause::UNEXPLAINED, nr: -1 }, 0);
+        return;
+    };
+    let off = why_off(state, prev, sleep_state, &regs);
+    if let Off::Park(class) = off {
+        if let Some(turn) = state.switch_out(now, off, armed_since()) {
+            emit::finished(state, turn);
+        }
+        if state.stats.since_ns == 0 {
+            found_loop(state, class, now);
+        }
+        return;
+    }
+    state.off_entry = NO_ENTRY;
+    if let Off::Sleep { cause, nr } = off
+        && state.phase() == Phase::Busy
+        && state.guard == 0
+    {
+        let subject = Subject { cause, nr, in_kernel: true, now };
+        let (entry, _, _) = capture::for_turn(state, ctx.as_ptr(), &subject);
+        state.off_entry = entry;
+    }
+    if state.futex != 0 {
+        ask_about_futex(ctx, state, now);
+    }
+    state.switch_out(now, off, 0);
+}
+
+/// Classifies a sleep by the thread's state and the system call it is in.
+#[inline(always)]
+fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32, regs: &UserRegs) -> Off {
+    state.futex = 0;
+    let nr = regs.syscall();
+    if sleep_state & STATE_STOPPED != 0 || task::jobctl(prev) & JOBCTL_TRAP_FREEZE != 0 {
+        return Off::Sleep { cause: cause::STOPPED, nr: -1 };
+    }
+    if nr < 0 {
+        return Off::Sleep { cause: cause::FAULT, nr: -1 };
+    }
+    let class = park_class(nr);
+    if class & state.park_mask != 0 {
+        return Off::Park(class);
+    }
+    if class == PARK_POLL
+        && state.phase() == Phase::Unknown
+        && state.proves_poll_loop(regs.ip(), regs.sp())
+        && !has_epoll(state.record.header.tgid)
+    {
+        state.park_mask |= PARK_POLL;
+        return Off::Park(class);
+    }
+    if is_futex(nr) {
+        state.futex_sleeps += 1;
+        state.futex = regs.arg0();
+        if futex_class(state) == FUTEX_PARK {
+            state.futex = 0;
+            return Off::Park(PARK_FUTEX);
+        }
+        return Off::Sleep { cause: cause::LOCK, nr: nr as i32 };
+    }
+    Off::Sleep { cause: cause::SYSCALL, nr: nr as i32 }
+}
+
+#[inline(always)]
+fn has_epoll(tgid: u32) -> bool {
+    // SAFETY: targets are preallocated; the flag is a hint.
+    unsafe { TARGETS.get(tgid) }.is_some_and(|target| target.flags & TARGET_HAS_EPOLL != 0)
+}
+
+#[inline(always)]
+fn futex_key(state: &ThreadState) -> FutexKey {
+    FutexKey {
+        address: state.futex,
+        tgid: state.record.header.tgid,
+        tid: state.record.header.tid,
+    }
+}
+
+/// What is known of the futex the thread sleeps on; 0 if nobody asked yet.
+#[inline(always)]
+fn futex_class(state: &ThreadState) -> u32 {
+    if config!(learn_futexes) == 0 {
+        return 0;
+    }
+    // SAFETY: the value is a number.
+    unsafe { FUTEXES.get(futex_key(state)) }.copied().unwrap_or(0)
+}
+
+/// Sends the stack of the first sleep on a futex, for user space to tell parks from locks.
+#[inline(always)]
+fn ask_about_futex(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
+    if config!(learn_futexes) == 0 || futex_class(state) != 0 {
+        return;
+    }
+    // SAFETY: targets are preallocated; the flag is a hint.
+    let asks = unsafe { TARGETS.get(state.record.header.tgid) }
+        .is_some_and(|target| target.flags & TARGET_LEARN_FUTEXES != 0);
+    if !asks {
+        return;
+    }
+    if state.slot == 0 {
+        take_slot(state);
+    }
+    if FUTEXES.insert(futex_key(state), FUTEX_ASKED, 0).is_err() {
+        count::one(Counter::FutexQuestionsDeferred);
+        return;
+    }
+    let subject = Subject { cause: cause::LOCK, nr: -1, in_kernel: true, now };
+    let Some((capture, _)) = capture::take(state, ctx.as_ptr(), &subject) else { return };
+    capture.head.header.extra = state.futex;
+    emit::capture(state, state.spare, KIND_FUTEX, 0, 0);
+}
+
+/// A thread parked for the first time.
+#[inline(always)]
+pub(crate) fn found_loop(state: &mut ThreadState, class: u32, now: u64) {
+    state.stats.since_ns = now;
+    if state.slot == 0 {
+        take_slot(state);
+    }
+    let tgid = state.record.header.tgid;
+    if class == PARK_EPOLL
+        && let Some(target) = TARGETS.get_ptr_mut(tgid)
+    {
+        // SAFETY: a flag that is only ever set.
+        unsafe { (*target).flags |= TARGET_HAS_EPOLL };
+    }
+    emit::event(KIND_LOOP, class, tgid, state.record.header.tid, now, u64::from(state.slot));
+}
+
+/// Gives a loop its captures and histogram, while there are some.
+#[inline(always)]
+pub(crate) fn take_slot(state: &mut ThreadState) {
+    // Claimed by inserting: before Linux 5.12 BPF has no atomic that returns a value. The hint
+    // only saves attempts.
+    let Some(hint) = SHARED.get_ptr_mut(1) else { return };
+    // SAFETY: an aligned map value; a lost update costs another attempt.
+    let first = unsafe { *hint } as u32;
+    for attempt in 0..SLOT_ATTEMPTS {
+        let slot = first.wrapping_add(attempt);
+        if slot >= config!(max_loops) {
+            break;
+        }
+        if SLOTS.insert(slot, state.record.header.tid, NO_EXIST).is_ok() {
+            state.slot = slot + 1;
+            // SAFETY: as above.
+            unsafe { *hint = u64::from(slot) + 1 };
+            return;
+        }
+    }
+    count::one(Counter::LoopSlotsFull);
+}
+
+#[inline(always)]
+fn switched_in(state: &mut ThreadState, now: u64) {
+    if state.phase() == Phase::Unknown {
+        adopt(state, now);
+    }
+    if state.futex != 0 {
+        // The answer may have come while it slept.
+        if state.is_asleep() && futex_class(state) == FUTEX_PARK {
+            if let Some(turn) = state.sleep_was_park(armed_since()) {
+                emit::finished(state, turn);
+            }
+            if state.stats.since_ns == 0 {
+                found_loop(state, PARK_FUTEX, now);
+            }
+        }
+        state.futex = 0;
+    }
+    let Some(slept) = state.switch_in(now) else { return };
+    if slept.wake_missed {
+        count::one(Counter::WakeupMissed);
+    }
+    let entry = state.off_entry;
+    state.weigh(entry, slept.ns);
+    send_if_stall(state, entry, now);
+}
+
+/// Once a turn is over the threshold its captures are sent: those that wait, then each new one
+/// that carries weight.
+#[inline(always)]
+pub(crate) fn send_if_stall(state: &mut ThreadState, entry: u32, now: u64) {
+    let age = state.age(now);
+    if age < config!(threshold_ns) {
+        return;
+    }
+    if state.record.turn.open == 0 {
+        state.record.turn.open = 1;
+        emit::waiting_stacks(state, now);
+    } else if (entry as usize) < profiler_common::turn::STACKS {
+        let total = state.record.turn.stacks[entry as usize].total_ns;
+        let pause = now.saturating_sub(state.record.turn.last_sent_ns);
+        if total >= age / SIGNIFICANT || pause >= age / SIGNIFICANT {
+            emit::stack(state, entry as usize, now);
+        }
+    }
+}
+
+/// Applies what user space found the thread doing when it attached.
+#[inline(always)]
+pub(crate) fn adopt(state: &mut ThreadState, now: u64) {
+    let tid = state.record.header.tid;
+    // SAFETY: the value is copied; user space writes it once.
+    let Some(found) = (unsafe { ADOPT.get(tid) }).copied() else { return };
+    if state.slot == 0 {
+        take_slot(state);
+    }
+    let asleep_in =
+        if found.cause == ADOPT_RUNNING { None } else { Some((found.cause as u8, found.nr)) };
+    state.adopt(found.start_ns, asleep_in, now);
+    let _ = ADOPT.remove(tid);
+}
