@@ -1,1 +1,10 @@
-//! See ARCHITECTURE.md.
+//! Records of the kernel side, decoded: bytes to typed events, on one clock.
+//!
+//! Decoding is pure, so a recorded stream of records is replayed without root.
+
+mod clock;
+mod decode;
+
+pub use clock::Clock;
+pub use clock::monotonic_ns;
+pub use decode::{CaptureEvent, DecodeError, Event, LeafEvent, SnapshotEvent, StackCopy, TurnEvent, decode};

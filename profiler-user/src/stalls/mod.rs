@@ -1,5 +1,9 @@
 //! Kernel records to stalls: joins the captures of a turn with its ledger. No I/O.
+//!
+//! The turn logic itself is `profiler_common::turn`, which runs in the kernel.
 
+mod assemble;
 mod ledger;
 
+pub use assemble::{Assembler, Captured, RawStall, SleptIn};
 pub use ledger::{Cause, Ledger};

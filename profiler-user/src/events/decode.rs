@@ -1,0 +1,299 @@
+//! One record to one event.
+
+use profiler_common::arch::UserRegs;
+use profiler_common::capture::{CaptureHead, PAGE};
+use profiler_common::record::{
+    Header, KIND_CAPTURE, KIND_EXEC, KIND_EXIT, KIND_FORK, KIND_FUTEX, KIND_LEAF, KIND_LOOP,
+    KIND_SNAPSHOT, KIND_TURN, Leaf, Snapshot, TurnRecord,
+};
+use profiler_common::turn::Turn;
+use thiserror::Error;
+
+/// Why a record made no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// It is shorter than its kind needs.
+    #[error("a record of kind {kind} with {bytes} bytes is too short")]
+    TooShort {
+        /// Its kind; 0 if not even that was there.
+        kind: u32,
+        /// Its length.
+        bytes: usize,
+    },
+    /// Nobody knows its kind.
+    #[error("a record of unknown kind {0}")]
+    UnknownKind(u32),
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A thread turned out to run a loop.
+    LoopFound {
+        /// Process.
+        tgid: u32,
+        /// Thread.
+        tid: u32,
+        /// Class of its park: `PARK_*`.
+        class: u32,
+    },
+    /// A stack of a stall.
+    Capture(Box<CaptureEvent>),
+    /// A sleep on a futex that may be a park.
+    FutexQuestion {
+        /// Address of the futex.
+        address: u64,
+        /// The sleeping thread's stack.
+        capture: Box<CaptureEvent>,
+    },
+    /// A sample with a known stack.
+    Leaf(LeafEvent),
+    /// A stall has ended.
+    Turn(Box<TurnEvent>),
+    /// A thread or process was created.
+    Fork {
+        /// Process of the new thread.
+        tgid: u32,
+        /// The new thread.
+        tid: u32,
+        /// Whether it is a new process.
+        new_process: bool,
+    },
+    /// A process runs another program.
+    Exec {
+        /// The process.
+        tgid: u32,
+    },
+    /// A thread exited.
+    Exit {
+        /// Process.
+        tgid: u32,
+        /// Thread.
+        tid: u32,
+    },
+    /// A thread's state when stallscope attached.
+    Snapshot(Box<SnapshotEvent>),
+}
+
+/// Registers, kernel frames and a copy of the user stack.
+#[derive(Debug, Clone)]
+pub struct CaptureEvent {
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Turn it belongs to.
+    pub turn: u64,
+    /// Number of the stack in its turn.
+    pub id: u32,
+    /// A cause, as a number.
+    pub cause: u8,
+    /// System call, negative if none.
+    pub nr: i32,
+    /// Whether a sample interrupted the kernel.
+    pub in_kernel: bool,
+    /// What the stack accounted for when it was sent.
+    pub total_ns: u64,
+    /// Sleeps or samples when it was sent.
+    pub count: u32,
+    /// User registers.
+    pub regs: UserRegs,
+    /// Kernel frames, innermost first.
+    pub kernel: Vec<u64>,
+    /// The copied stack.
+    pub stack: StackCopy,
+}
+
+/// A copy of a user stack, possibly with holes.
+#[derive(Debug, Clone, Default)]
+pub struct StackCopy {
+    base: u64,
+    mask: u32,
+    bytes: Vec<u8>,
+}
+
+impl StackCopy {
+    /// A copy of memory from `base` up, without holes.
+    #[must_use]
+    pub fn new(base: u64, mut bytes: Vec<u8>) -> Self {
+        bytes.truncate(PAGE * 32);
+        Self { base, mask: u32::MAX, bytes }
+    }
+
+    /// The word at an address; `None` where nothing was copied.
+    #[must_use]
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(self.base)?).ok()?;
+        let end = at.checked_add(8)?;
+        let whole = |byte: usize| self.mask >> (byte / PAGE).min(31) & 1 != 0;
+        let word = self.bytes.get(at..end)?;
+        (whole(at) && whole(end - 1)).then(|| word.try_into().ok().map(u64::from_le_bytes))?
+    }
+}
+
+/// A sample whose stack is known but for its innermost address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeafEvent {
+    /// Thread.
+    pub tid: u32,
+    /// Turn.
+    pub turn: u64,
+    /// Number of the stack in its turn.
+    pub id: u32,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// CPU time since the sample before.
+    pub weight_ns: u64,
+}
+
+/// A stall that has ended, as the kernel counted it.
+#[derive(Debug, Clone)]
+pub struct TurnEvent {
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// When it ended.
+    pub end_ns: u64,
+    /// `FLAG_*` of `profiler_common::record`.
+    pub flags: u32,
+    /// The turn.
+    pub turn: Turn,
+}
+
+/// What a thread was doing when stallscope attached.
+#[derive(Debug, Clone)]
+pub struct SnapshotEvent {
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// When it was taken.
+    pub time_ns: u64,
+    /// `task_struct.__state`; 0 is runnable.
+    pub state: u32,
+    /// How long it had not run, by the scheduler's clock; a lower bound.
+    pub idle_ns: u64,
+    /// User registers.
+    pub regs: UserRegs,
+}
+
+/// Decodes a record.
+///
+/// # Errors
+/// The record is shorter than its kind needs, or of a kind nobody knows.
+pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
+    let header: Header = read(bytes, 0)?;
+    let Header { kind, tgid, tid, .. } = header;
+    Ok(match kind {
+        KIND_LOOP => Event::LoopFound { tgid, tid, class: header.flags },
+        KIND_CAPTURE => Event::Capture(Box::new(capture(bytes, kind)?)),
+        KIND_FUTEX => Event::FutexQuestion {
+            address: header.extra,
+            capture: Box::new(capture(bytes, kind)?),
+        },
+        KIND_LEAF => {
+            let leaf: Leaf = read(bytes, kind)?;
+            Event::Leaf(LeafEvent {
+                tid,
+                turn: header.extra,
+                id: leaf.id,
+                ip: leaf.ip,
+                weight_ns: leaf.weight_ns,
+            })
+        }
+        KIND_TURN => {
+            let record: TurnRecord = read(bytes, kind)?;
+            Event::Turn(Box::new(TurnEvent {
+                tgid,
+                tid,
+                end_ns: header.time_ns,
+                flags: header.flags,
+                turn: record.turn,
+            }))
+        }
+        KIND_FORK => Event::Fork { tgid, tid, new_process: header.extra != 0 },
+        KIND_EXEC => Event::Exec { tgid },
+        KIND_EXIT => Event::Exit { tgid, tid },
+        KIND_SNAPSHOT => {
+            let snapshot: Snapshot = read(bytes, kind)?;
+            Event::Snapshot(Box::new(SnapshotEvent {
+                tgid,
+                tid,
+                time_ns: header.time_ns,
+                state: snapshot.state,
+                idle_ns: snapshot.now_exec_start.saturating_sub(snapshot.exec_start),
+                regs: snapshot.regs,
+            }))
+        }
+        other => return Err(DecodeError::UnknownKind(other)),
+    })
+}
+
+fn capture(bytes: &[u8], kind: u32) -> Result<CaptureEvent, DecodeError> {
+    let head: CaptureHead = read(bytes, kind)?;
+    let frames = (head.kernel_len as usize).min(head.kernel.len());
+    Ok(CaptureEvent {
+        tgid: head.header.tgid,
+        tid: head.header.tid,
+        turn: head.turn,
+        id: head.id,
+        cause: u8::try_from(head.cause).unwrap_or(u8::MAX),
+        nr: head.nr,
+        in_kernel: head.in_kernel != 0,
+        total_ns: head.total_ns,
+        count: head.count,
+        regs: head.regs,
+        kernel: head.kernel[..frames].to_vec(),
+        stack: StackCopy {
+            base: head.base,
+            mask: head.mask,
+            bytes: bytes[size_of::<CaptureHead>()..].to_vec(),
+        },
+    })
+}
+
+/// Marks types whose every byte pattern is valid.
+trait Plain: Copy {}
+impl Plain for Header {}
+impl Plain for CaptureHead {}
+impl Plain for Leaf {}
+impl Plain for TurnRecord {}
+impl Plain for Snapshot {}
+
+fn read<T: Plain>(bytes: &[u8], kind: u32) -> Result<T, DecodeError> {
+    if bytes.len() < size_of::<T>() {
+        return Err(DecodeError::TooShort { kind, bytes: bytes.len() });
+    }
+    // SAFETY: the length was checked, the read is unaligned, and every byte pattern of a `Plain`
+    // type (integers and arrays of integers) is a valid value.
+    Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_unknown_records_are_errors() {
+        assert_eq!(decode(&[]).err(), Some(DecodeError::TooShort { kind: 0, bytes: 0 }));
+        let mut bytes = vec![0; 32];
+        bytes[0] = 99;
+        assert_eq!(decode(&bytes).err(), Some(DecodeError::UnknownKind(99)));
+        for kind in 1..=9 {
+            bytes[0] = kind;
+            let _ = decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_hole_in_a_stack_copy_is_not_read() {
+        let copy = StackCopy { base: 0x1000, mask: 0b101, bytes: vec![1; 3 * PAGE] };
+        assert_eq!(copy.word(0x1000), Some(0x0101_0101_0101_0101));
+        assert_eq!(copy.word(0x2000), None);
+        assert_eq!(copy.word(0x1ffc), None);
+        assert_eq!(copy.word(0x3ff8), Some(0x0101_0101_0101_0101));
+        assert_eq!(copy.word(0x3ffc), None);
+        assert_eq!(copy.word(0xfff), None);
+    }
+}
