@@ -1,5 +1,7 @@
 //! The unwinder against real processes, and against framehop; needs to ptrace its own children.
 
+#[path = "unwind/garbage.rs"]
+mod garbage;
 #[path = "unwind/second_opinion.rs"]
 mod second_opinion;
 #[path = "unwind/target.rs"]
@@ -45,6 +47,8 @@ struct Comparison {
     stacks: usize,
     complete: usize,
     framehop_complete: usize,
+    /// Of those, framehop has one frame more, after a leaf without information.
+    guessed: usize,
 }
 
 /// Samples a running target; where framehop gets to the program's start, it must agree.
@@ -58,6 +62,7 @@ fn compare(target: &mut Target, samples: usize) -> Comparison {
         let maps = target.maps();
         let regs = target.registers();
         let copy = target.copy_stack(&maps, regs.sp(), WHOLE);
+        let before = ours.counters().frame_pointer_frames;
         let stack = ours.unwind(&maps, &regs, &mut |address| copy.read(address));
         let other = framehop.unwind(&regs, |address| copy.read(address));
         let ips: Vec<_> = stack.frames.iter().map(|f| f.ip).collect();
@@ -66,7 +71,15 @@ fn compare(target: &mut Target, samples: usize) -> Comparison {
         let at_start = |ip: &u64| (entry..entry + 64).contains(ip);
         if other.ended && other.ips.last().is_some_and(at_start) {
             result.framehop_complete += 1;
-            assert_eq!(ips, other.ips, "framehop differs; ours ends {:?}", stack.end);
+            // In a leaf without information framehop takes the top of the stack for the return
+            // address, true or not; here the frame pointer decides, and may skip the caller.
+            let by_frame_pointer = ours.counters().frame_pointer_frames > before;
+            if by_frame_pointer && ips.len() + 1 == other.ips.len() {
+                result.guessed += 1;
+                assert_eq!((ips[0], &ips[1..]), (other.ips[0], &other.ips[2..]));
+            } else {
+                assert_eq!(ips, other.ips, "framehop differs; ours ends {:?}", stack.end);
+            }
         }
         if stack.end == StackEnd::Complete {
             assert!(at_start(ips.last().expect("frames")), "complete without the start");
@@ -90,7 +103,9 @@ fn entry_of(maps: &ProcessMaps) -> u64 {
 #[track_caller]
 fn assert_names(stack: &UnwoundStack, maps: &ProcessMaps, expected: &[&str]) {
     let names = names(stack, maps);
-    let mut own: Vec<_> = names.iter().map(String::as_str).filter(|n| *n != "?").collect();
+    // It may still be returning from telling that it is ready.
+    let own = names.iter().map(String::as_str).filter(|n| !["?", "arrived"].contains(n));
+    let mut own: Vec<_> = own.collect();
     own.dedup();
     assert_eq!(own, expected, "{stack:x?}");
 }
@@ -240,6 +255,7 @@ fn node_is_crossed_through_its_compiled_code() {
     let mut target = Target::start(Command::new("/usr/bin/node").args(["-e", script]));
     std::thread::sleep(Duration::from_millis(300));
     let result = compare(&mut target, 300);
+    assert!(result.guessed * 10 < result.stacks, "{result:?}");
     assert!(result.complete * 100 >= result.stacks * 95, "{result:?}");
 }
 
@@ -248,8 +264,10 @@ fn an_idle_redis_agrees_with_framehop() {
     if !Path::new("/usr/bin/redis-server").exists() {
         return;
     }
-    let arguments = ["--port", "0", "--save", "", "--daemonize", "no"];
-    let mut target = Target::start(Command::new("/usr/bin/redis-server").args(arguments));
+    let socket = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unwind-redis.socket");
+    let mut command = Command::new("/usr/bin/redis-server");
+    command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
+    let mut target = Target::start(&mut command);
     let syscall = format!("/proc/{}/syscall", target.pid());
     let epoll_wait = format!("{} ", libc::SYS_epoll_wait);
     eventually(|| std::fs::read_to_string(&syscall).is_ok_and(|s| s.starts_with(&epoll_wait)));

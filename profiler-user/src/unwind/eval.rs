@@ -1,6 +1,6 @@
 //! A row and the registers of a frame -> the registers of its caller.
 
-use super::arch::{REGISTERS, RETURN_ADDRESS, Registers, STACK_POINTER};
+use super::arch::{RED_ZONE, REGISTERS, RETURN_ADDRESS, Registers, STACK_POINTER};
 use super::expression::evaluate;
 use super::rows::{CfaRule, RowRules, Rule};
 use super::stack::StackEnd;
@@ -90,7 +90,7 @@ pub(super) fn caller(
         CfaRule::Register { register, offset } => {
             callee.get(register.into())?.wrapping_add_signed(offset.into())
         }
-        CfaRule::Expression(at) => evaluate(section, at, None, callee, bias, read)?,
+        CfaRule::Expression(at) => evaluate(section, at, None, callee, bias, &mut *read)?,
     };
     let mut value = |rule: Rule, register: u16| match rule {
         Rule::Undefined => Err(StackEnd::BadUnwindInfo),
@@ -98,13 +98,13 @@ pub(super) fn caller(
         Rule::ValOffset(offset) => Ok(cfa.wrapping_add_signed(offset.into())),
         Rule::Register(other) => callee.get(other.into()),
         Rule::Offset(offset) => {
-            read(cfa.wrapping_add_signed(offset.into())).ok_or(StackEnd::MemoryNotCaptured)
+            saved(callee, register, cfa.wrapping_add_signed(offset.into()), &mut *read)
         }
         Rule::Expression(at) => {
-            let address = evaluate(section, at, Some(cfa), callee, bias, read)?;
-            read(address).ok_or(StackEnd::MemoryNotCaptured)
+            let address = evaluate(section, at, Some(cfa), callee, bias, &mut *read)?;
+            saved(callee, register, address, &mut *read)
         }
-        Rule::ValExpression(at) => evaluate(section, at, Some(cfa), callee, bias, read),
+        Rule::ValExpression(at) => evaluate(section, at, Some(cfa), callee, bias, &mut *read),
     };
     let mut result = *callee;
     result.registers.ip = value(*return_rule, RETURN_ADDRESS)?;
@@ -118,4 +118,23 @@ pub(super) fn caller(
     }
     result.get(STACK_POINTER)?;
     Ok(result)
+}
+
+/// Reads a saved register. Compilers don't say when an epilogue pops a register, so its slot may
+/// lie below the stack pointer, where a copy need not reach; it holds what the register holds.
+fn saved(
+    callee: &Context,
+    register: u16,
+    address: u64,
+    read: ReadStack<'_>,
+) -> Result<u64, StackEnd> {
+    match read(address) {
+        Some(value) => Ok(value),
+        None if (1..=RED_ZONE).contains(&callee.registers.sp().wrapping_sub(address))
+            && register != RETURN_ADDRESS =>
+        {
+            callee.get(register)
+        }
+        None => Err(StackEnd::MemoryNotCaptured),
+    }
 }

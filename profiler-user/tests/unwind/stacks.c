@@ -78,6 +78,7 @@ FRAME void realigned_wait(long n, void (*leaf)(void)) {
 static void handler(int signal) {
     sink += signal;
     wait_forever();
+    sink++;
 }
 
 FRAME void interrupted(void) {

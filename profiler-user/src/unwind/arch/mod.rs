@@ -7,7 +7,8 @@ mod x86_64;
 pub use x86_64::Registers;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86_64::{
-    ELF_MACHINE, FRAME_POINTER, REGISTERS, RETURN_ADDRESS, STACK_POINTER, frame_pointer_slots,
+    ELF_MACHINE, FRAME_POINTER, RED_ZONE, REGISTERS, RETURN_ADDRESS, STACK_POINTER,
+    frame_pointer_slots,
 };
 
 #[cfg(not(target_arch = "x86_64"))]

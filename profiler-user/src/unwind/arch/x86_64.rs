@@ -10,6 +10,8 @@ pub(in crate::unwind) const STACK_POINTER: u16 = 7;
 pub(in crate::unwind) const FRAME_POINTER: u16 = 6;
 /// DWARF number of the return-address column; as an operand of an expression it is `rip`.
 pub(in crate::unwind) const RETURN_ADDRESS: u16 = 16;
+/// Bytes below the stack pointer that signals leave alone (psABI, section 3.2.2).
+pub(in crate::unwind) const RED_ZONE: u64 = 128;
 
 /// Bytes a saved frame pointer takes, from its address to the caller's stack pointer.
 const FRAME_RECORD: u64 = 16;
