@@ -86,7 +86,7 @@ mod tests {
                 "core::fmt::Formatter::write_str",
             ),
             (
-                "_ZN60_$LT$app..X$u20$as$u20$core..future..future..Future$GT$4poll17h0123456789abcdefE",
+                "_ZN55_$LT$app..X$u20$as$u20$core..future..future..Future$GT$4poll17h0123456789abcdefE",
                 "<app::X as core::future::future::Future>::poll",
             ),
             ("_RNvC6_123foo3bar", "123foo::bar"),
