@@ -101,7 +101,6 @@ impl Dwarf {
         }
         match result {
             Ok(()) => Ok(levels),
-            Err(_) if !levels.is_empty() => Ok(levels),
             // The tree of functions is damaged; the lines may be good.
             Err(error) => match self.context.find_location(address) {
                 Ok(Some(location)) => Ok(vec![level(None, Some(&location))]),

@@ -14,13 +14,17 @@ fn c_functions_inlining_aliases_and_assembly() {
         &["-g", "-O2"][..],
         &["-g", "-O2", "-gdwarf-4", "-no-pie"],
         &["-g", "-O2", "-gz=zlib"],
-        &["-g", "-O2", "-gz=zstd", "-ffunction-sections"],
+        &["-g", "-O2", "-gz=zlib-gnu", "-ffunction-sections"],
     ]
     .iter()
     .enumerate()
     {
         let binary = scratch.compile("native.c", &format!("native{i}"), flags);
         let program = Program::start(&mut Command::new(&binary));
+        program.check(&mut symbolizer(&[]), "native.c");
+        let packed = scratch.path(&format!("packed{i}"));
+        tool("objcopy", &[&"--compress-debug-sections=zstd", &binary, &packed]);
+        let program = Program::start(&mut Command::new(&packed));
         program.check(&mut symbolizer(&[]), "native.c");
     }
 }
@@ -100,7 +104,7 @@ fn split_dwarf_is_read_from_dwo_files_and_packages() {
         let program = Program::start(&mut Command::new(&binary));
         program.check(&mut symbolizer(&[]), "native.c");
         let package = binary.with_extension("dwp");
-        tool("dwp", &[&"-e", &binary, &"-o", &package]);
+        tool("llvm-dwp", &[&"-e", &binary, &"-o", &package]);
         for entry in std::fs::read_dir(&scratch.0).expect("readable").flatten() {
             if entry.path().extension().is_some_and(|e| e == "dwo") {
                 std::fs::remove_file(entry.path()).expect("removable");

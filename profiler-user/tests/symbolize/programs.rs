@@ -10,10 +10,10 @@ use stallscope::binaries::ProcessMaps;
 use stallscope::symbolize::{Frame, SymbolOptions, Symbolizer};
 
 /// A directory that is removed with everything in it.
-pub struct Scratch(pub PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir()
@@ -22,12 +22,12 @@ impl Scratch {
         Self(path)
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// Compiles a source of `sources/` with the compiler for its ending.
-    pub fn compile(&self, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    pub(crate) fn compile(&self, source: &str, name: &str, flags: &[&str]) -> PathBuf {
         let from =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/symbolize/sources").join(source);
         let to = self.path(name);
@@ -53,33 +53,33 @@ impl Drop for Scratch {
 }
 
 /// Runs a tool to its end and gives its output.
-pub fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().expect("the tool is installed");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-pub fn tool(name: &str, args: &[&dyn AsRef<OsStr>]) -> String {
+pub(crate) fn tool(name: &str, args: &[&dyn AsRef<OsStr>]) -> String {
     run(Command::new(name).args(args.iter().map(|arg| arg.as_ref())))
 }
 
 /// A place that a program knows about itself.
 #[derive(Debug, Clone)]
-pub struct Place {
-    pub address: u64,
-    pub line: u32,
+pub(crate) struct Place {
+    pub(crate) address: u64,
+    pub(crate) line: u32,
     /// Functions, innermost first.
-    pub chain: Vec<String>,
+    pub(crate) chain: Vec<String>,
 }
 
 /// A running program; killed when dropped.
-pub struct Program {
+pub(crate) struct Program {
     child: Child,
-    pub places: Vec<Place>,
+    pub(crate) places: Vec<Place>,
 }
 
 impl Program {
-    pub fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         let mut program = Self { child, places: Vec::new() };
@@ -98,21 +98,21 @@ impl Program {
         panic!("the program ended early");
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn maps(&self) -> ProcessMaps {
+    pub(crate) fn maps(&self) -> ProcessMaps {
         ProcessMaps::read(self.pid()).expect("the program lives")
     }
 
     /// Checks each place against what the symbolizer says: names, innermost line, source file.
-    pub fn check(&self, symbolizer: &mut Symbolizer, source: &str) {
+    pub(crate) fn check(&self, symbolizer: &mut Symbolizer, source: &str) {
         let maps = self.maps();
         for place in &self.places {
             let frames = symbolizer.frames(&maps, place.address);
             let names: Vec<&str> = frames.iter().map(|f| &*f.function).collect();
-            assert_eq!(names, place.chain, "{place:?}: {:?}", symbolizer.counters());
+            assert_eq!(names, place.chain, "{place:?}: {frames:?} {:?}", symbolizer.counters());
             assert!(frames.iter().all(|f| f.named && f.user_code), "{frames:?}");
             let inlined: Vec<bool> = frames.iter().map(|f| f.inlined).collect();
             let expected: Vec<bool> = (1..=names.len()).map(|i| i < names.len()).collect();
@@ -126,7 +126,7 @@ impl Program {
     }
 
     /// Checks that every place is found under the outermost function's name, without lines.
-    pub fn check_names_only(&self, symbolizer: &mut Symbolizer, chosen: impl Fn(&Place) -> bool) {
+    pub(crate) fn check_names_only(&self, symbolizer: &mut Symbolizer, chosen: impl Fn(&Place) -> bool) {
         let maps = self.maps();
         for place in self.places.iter().filter(|place| chosen(place)) {
             let frames = symbolizer.frames(&maps, place.address);
@@ -144,17 +144,17 @@ impl Drop for Program {
     }
 }
 
-pub fn file(frame: &Frame) -> &str {
+pub(crate) fn file(frame: &Frame) -> &str {
     frame.file.as_deref().unwrap_or_default()
 }
 
-pub fn symbolizer(debug_dirs: &[&Path]) -> Symbolizer {
+pub(crate) fn symbolizer(debug_dirs: &[&Path]) -> Symbolizer {
     let debug_dirs = debug_dirs.iter().map(|dir| dir.to_path_buf()).collect();
     Symbolizer::new(SymbolOptions { debug_dirs, ..SymbolOptions::default() })
 }
 
 /// Maps of our own process in which a file appears whole at 1 MiB, executable.
-pub fn as_if_mapped(path: &Path) -> ProcessMaps {
+pub(crate) fn as_if_mapped(path: &Path) -> ProcessMaps {
     use std::os::unix::fs::MetadataExt;
     let meta = std::fs::metadata(path).expect("the file exists");
     let text = format!(
