@@ -6,6 +6,8 @@
 
 mod maps;
 mod open;
+mod rooted;
 
 pub use maps::{Mapping, ProcessMaps};
 pub use open::{Binary, BinaryId, open_mapping};
+pub use rooted::open_in_root;

@@ -37,6 +37,10 @@ impl Binary {
     /// # Errors
     /// The file can't be opened, or is no regular file.
     pub fn open(path: &Path, shown: Arc<str>, root: PathBuf) -> io::Result<Self> {
+        // Opening a device may do something, so it is not even opened.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
         let file = File::open(path)?;
         let meta = file.metadata()?;
         if !meta.is_file() {
