@@ -2,6 +2,4 @@
 
 mod verdict;
 
-pub use verdict::{
-    Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task,
-};
+pub use verdict::{Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task};
