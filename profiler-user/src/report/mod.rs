@@ -22,15 +22,17 @@ pub use svg::Svg;
 pub use text::Text;
 
 /// How a report is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+///
+/// Comments of the variants are also the help text of `--format`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Format {
-    /// For people: headlines, ledgers, stacks, a summary.
+    /// For people: headlines, ledgers, stacks, a summary
     Text,
-    /// JSON Lines: `stall`, `loop`, `health`.
+    /// JSON Lines: `stall`, `loop`, `health`
     Json,
-    /// Folded stacks, one a line; the weight is microseconds of stall.
+    /// Folded stacks, one a line; the weight is microseconds of stall
     Folded,
-    /// A flame graph; the width is milliseconds of stall.
+    /// A flame graph; the width is milliseconds of stall
     Svg,
 }
 
