@@ -12,28 +12,42 @@ use crate::stalls::Cause;
 /// No function is cut below this many columns.
 const MIN_FUNCTION: usize = 16;
 
-/// The headline: one line where it fits into `columns`, else the cause and the blocker come on a
-/// second one.
+/// The headline: one line where it fits into `columns`, else what does not fit follows on more.
 pub(super) fn headline(stall: &Stall, number: u64, clock: Clock, columns: usize) -> Vec<Line> {
     let number = format!("#{number}");
     let indent = width(&number) + 2;
-    let mut head = Line::default()
+    let head = Line::default()
         .with(Tone::Dim, &number)
         .with(Tone::Plain, "  ")
         .with(Tone::Plain, &time_of_day(stall.start_unix_ns, clock))
         .with(Tone::Plain, "  ")
         .with(Tone::Duration, &how_long(stall));
-    let why = cause_phrase(stall);
-    let needed = 2 + width(&why) + stall.blocker.as_ref().map_or(0, least_columns);
-    if head.width() + needed <= columns {
-        let room = columns.saturating_sub(head.width() + 2);
-        head.push(Tone::Plain, "  ");
-        head.append(why_and_where(&why, stall, room));
-        return vec![head];
+    let mut lines = vec![head];
+    if stall.at_attach {
+        let note = "already stuck when stallscope attached";
+        next(&mut lines, width(note), indent, columns).push(Tone::Plain, note);
     }
-    let mut second = Line::indented(indent);
-    second.append(why_and_where(&why, stall, columns.saturating_sub(indent)));
-    vec![head, second]
+    let why = cause_phrase(stall);
+    let needed = width(&why) + stall.blocker.as_ref().map_or(0, least_columns);
+    let line = next(&mut lines, needed, indent, columns);
+    let room = columns.saturating_sub(line.width());
+    line.append(why_and_where(&why, stall, room));
+    lines
+}
+
+/// The line to go on with: the last one if `needed` columns are left on it, else a new one.
+fn next(lines: &mut Vec<Line>, needed: usize, indent: usize, columns: usize) -> &mut Line {
+    match lines.pop() {
+        Some(last) if last.width() + 2 + needed <= columns => {
+            lines.push(last.with(Tone::Plain, "  "));
+        }
+        last => {
+            lines.extend(last);
+            lines.push(Line::indented(indent));
+        }
+    }
+    let end = lines.len() - 1;
+    &mut lines[end]
 }
 
 fn why_and_where(why: &str, stall: &Stall, columns: usize) -> Line {
@@ -55,13 +69,11 @@ fn why_and_where(why: &str, stall: &Stall, columns: usize) -> Line {
 pub(super) fn how_long(stall: &Stall) -> String {
     let bound = if stall.boundary == Boundary::UpperBound { "≤ " } else { "" };
     let long = format!("{bound}{}", quantity::duration(stall.duration_ns));
-    match (stall.ongoing, stall.at_attach) {
-        (true, true) => {
-            format!("still stalled, at least {long} so far, already stuck when stallscope attached")
-        }
-        (true, false) => format!("still stalled, {long} so far"),
-        (false, true) => format!("at least {long}, already stuck when stallscope attached"),
-        (false, false) => long,
+    let least = if stall.at_attach { "at least " } else { "" };
+    if stall.ongoing {
+        format!("still stalled, {least}{long} so far")
+    } else {
+        format!("{least}{long}")
     }
 }
 

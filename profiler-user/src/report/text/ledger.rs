@@ -27,18 +27,14 @@ pub(super) fn bars(ledger: &Ledger) -> Vec<Line> {
     ledger.sorted().into_iter().map(row).collect()
 }
 
-/// The same on one line, for stalls whose like was shown before.
-pub(super) fn compact(ledger: &Ledger) -> String {
+/// The same in words, for stalls whose like was shown before: one part per cause.
+pub(super) fn compact(ledger: &Ledger) -> Vec<String> {
     let total = ledger.total();
-    let parts: Vec<String> = ledger
-        .sorted()
-        .into_iter()
-        .map(|(cause, ns)| {
-            let share = quantity::percent(quantity::ratio(ns, total));
-            format!("{} {} ({share})", cause.name(), quantity::duration(ns))
-        })
-        .collect();
-    parts.join(", ")
+    let part = |(cause, ns): (Cause, u64)| {
+        let share = quantity::percent(quantity::ratio(ns, total));
+        format!("{} {} ({share})", cause.name(), quantity::duration(ns))
+    };
+    ledger.sorted().into_iter().map(part).collect()
 }
 
 /// A bar in eighths of a column; something, if not much, for every share above zero.
@@ -65,12 +61,19 @@ pub(super) fn syscalls(stall: &Stall, all: bool, columns: usize) -> Vec<Line> {
             let longest = format!("max {}", quantity::duration(call.max_ns));
             line = line.right(Tone::Dim, if call.count > 1 { &longest } else { "" }, 14);
         }
-        if let Some(resource) = &call.resource {
-            let room = columns.saturating_sub(line.width() + 2);
-            line =
-                line.with(Tone::Plain, "  ").with(Tone::Plain, &keep_start(resource, room.max(20)));
+        let Some(resource) = &call.resource else {
+            lines.push(line);
+            continue;
+        };
+        if line.width() + 2 + width(resource) <= columns {
+            lines.push(line.with(Tone::Plain, "  ").with(Tone::Plain, resource));
+        } else {
+            // What it waited for is half the answer: better on a line of its own than cut.
+            lines.push(line);
+            let own = labelled("").with(Tone::Plain, "  ");
+            let room = columns.saturating_sub(own.width());
+            lines.push(own.with(Tone::Plain, &keep_start(resource, room)));
         }
-        lines.push(line);
     }
     let hidden = stall.syscalls.len() - shown;
     if hidden > 0 {

@@ -144,14 +144,23 @@ pub(super) fn keep_start(text: &str, columns: usize) -> Cow<'_, str> {
 
 /// Words on lines of at most `columns`; a longer word stands alone.
 pub(super) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    flow(text.split_whitespace(), " ", columns)
+}
+
+/// Parts that must not be broken, on lines of at most `columns`, with `gap` between them.
+pub(super) fn flow<'a>(
+    parts: impl Iterator<Item = &'a str>,
+    gap: &str,
+    columns: usize,
+) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for part in parts {
         match lines.last_mut() {
-            Some(last) if width(last) + 1 + width(word) <= columns => {
-                last.push(' ');
-                last.push_str(word);
+            Some(last) if width(last) + width(gap) + width(part) <= columns => {
+                last.push_str(gap);
+                last.push_str(part);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(part.to_owned()),
         }
     }
     lines

@@ -14,12 +14,12 @@ mod summary;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use self::line::{Line, Tone, wrap};
+use self::line::{Line, Tone, flow, keep_start, wrap};
 use self::source::SourceLines;
 use self::stack::StackStyle;
 use super::{Report, ReportOptions, quantity};
 use crate::aggregate::{BlockerKey, Summary, continues};
-use crate::blame::{Holder, Stack, Stall};
+use crate::blame::{Boundary, Holder, Stack, Stall};
 use crate::stalls::Cause;
 
 /// Where the lines below a headline begin.
@@ -42,6 +42,8 @@ pub struct Text {
     shown: HashMap<ShownKey, u64>,
     /// Each thread's stall that still lasts: number, start and length when last told.
     ongoing: HashMap<(u32, u32), (u64, u64, u64)>,
+    /// Stalls whose end was told with a `≤`.
+    upper_bounds: u64,
     /// Whether the last stall was shown with its details; `None` before the first.
     last_detailed: Option<bool>,
 }
@@ -61,6 +63,7 @@ impl Text {
             numbered: 0,
             shown: HashMap::new(),
             ongoing: HashMap::new(),
+            upper_bounds: 0,
             last_detailed: None,
         }
     }
@@ -100,7 +103,7 @@ impl Text {
             return (lines, false);
         }
         self.shown.entry(key).or_insert(number);
-        lines.push(context(stall));
+        lines.extend(context(stall, columns));
         lines.extend(ledger::bars(&stall.ledger));
         lines.extend(ledger::syscalls(stall, self.options.verbose > 0, columns));
         lines.extend(self.stacks(stall));
@@ -168,6 +171,9 @@ impl Text {
 
 impl Report for Text {
     fn stall(&mut self, out: &mut dyn Write, stall: &Stall) -> io::Result<()> {
+        if !stall.ongoing && stall.boundary == Boundary::UpperBound {
+            self.upper_bounds += 1;
+        }
         let (lines, detailed) = self.lines(stall);
         // Brief stalls stand close together; details stand apart.
         if self.last_detailed.is_some_and(|last| last || detailed) {
@@ -184,7 +190,8 @@ impl Report for Text {
         if self.last_detailed.is_some() {
             out.write_all(b"\n")?;
         }
-        for line in summary::lines(summary, self.options.verbose > 0, self.options.width) {
+        let (all, columns) = (self.options.verbose > 0, self.options.width);
+        for line in summary::lines(summary, self.upper_bounds, all, columns) {
             line.write(out, self.options.color)?;
         }
         out.flush()
@@ -200,21 +207,31 @@ fn labelled(label: &str) -> Line {
 fn paragraph(label: &str, tone: Tone, text: &str, columns: usize) -> Vec<Line> {
     let wrapped = wrap(text, columns.saturating_sub(INDENT + LABEL));
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
-    labels.zip(&wrapped).map(|(label, text)| labelled(label).with(tone, text)).collect()
+    let room = columns.saturating_sub(INDENT + LABEL);
+    labels
+        .zip(&wrapped)
+        .map(|(label, text)| labelled(label).with(tone, &keep_start(text, room)))
+        .collect()
 }
 
 /// Which loop it was, and which task.
-fn context(stall: &Stall) -> Line {
+fn context(stall: &Stall, columns: usize) -> Vec<Line> {
     let line = labelled("loop")
         .with(Tone::Plain, &stall.thread)
         .with(Tone::Dim, &format!("  pid {} tid {}  ", stall.pid, stall.tid))
         .with(Tone::Plain, stall.runtime.name());
-    let Some(task) = &stall.task else { return line };
-    let line = line.with(Tone::Dim, "  task ").with(Tone::Plain, &task.name);
-    if task.chain.is_empty() {
-        return line;
+    let mut lines = vec![line];
+    if let Some(task) = &stall.task {
+        let chain = task.chain.join(" → ");
+        let gap = if chain.is_empty() { "" } else { ": " };
+        lines.extend(paragraph(
+            "task",
+            Tone::Plain,
+            &format!("{}{gap}{chain}", task.name),
+            columns,
+        ));
     }
-    line.with(Tone::Dim, ": ").with(Tone::Plain, &task.chain.join(" → "))
+    lines
 }
 
 /// What is left to say of a stall whose like was shown before.
@@ -222,19 +239,12 @@ fn brief(stall: &Stall, number: u64, first: u64, columns: usize) -> Vec<Line> {
     let what = if stall.cause.has_blocker() { "stack as" } else { "as" };
     let reference =
         if first == number { format!("({what} above)") } else { format!("({what} in #{first})") };
-    let text = format!(
-        "{} ({})  {}  {reference}",
-        stall.thread,
-        stall.tid,
-        ledger::compact(&stall.ledger)
-    );
-    let mut lines = Vec::new();
-    if line::width(&text) + INDENT <= columns {
-        lines.push(Line::indented(INDENT).with(Tone::Dim, &text));
-    } else {
-        let wrapped = wrap(&text, columns - INDENT);
-        lines.extend(wrapped.iter().map(|text| Line::indented(INDENT).with(Tone::Dim, text)));
-    }
+    let mut parts = vec![format!("{} ({})", stall.thread, stall.tid)];
+    parts.extend(ledger::compact(&stall.ledger));
+    parts.push(reference);
+    let flowed = flow(parts.iter().map(String::as_str), "  ", columns - INDENT);
+    let mut lines: Vec<Line> =
+        flowed.iter().map(|text| Line::indented(INDENT).with(Tone::Dim, text)).collect();
     lines.extend(outside(stall, columns));
     lines
 }

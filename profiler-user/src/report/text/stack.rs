@@ -121,7 +121,8 @@ fn name_and_place(frame: &Frame, name_columns: usize, columns: usize) -> (String
         (None, None) => String::new(),
     };
     let name_room = columns.saturating_sub(width(&place) + 2 + inlined).max(name_columns);
-    (keep_end(&frame.function, name_room).into_owned(), place)
+    let function = if frame.function.is_empty() { "?" } else { &*frame.function };
+    (keep_end(function, name_room).into_owned(), place)
 }
 
 /// Leaves out what nobody reads. Innermost frame first.
@@ -156,8 +157,12 @@ fn fold(frames: &[Frame]) -> Vec<Shown<'_>> {
             continue;
         }
         let run = rest.iter().take_while(|frame| !frame.user_code).count();
-        let what = if run == rest.len() { "runtime frames" } else { "library frames" };
-        push_run(&mut shown, &rest[..run], what);
+        if run == rest.len() && run > 1 {
+            // How the program and its runtime were started is the same in every stack.
+            shown.push(Shown::Folded(run, "runtime frames"));
+        } else {
+            push_run(&mut shown, &rest[..run], "runtime frames");
+        }
         rest = &rest[run..];
     }
     shown

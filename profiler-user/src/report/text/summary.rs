@@ -5,11 +5,13 @@ use super::line::{Line, Tone, keep_start, width};
 use crate::aggregate::{BlockerSummary, Ended, Health, LoopSummary, Summary};
 use crate::report::quantity;
 
+/// Columns that a blocker is given at least; with less it gets a line of its own.
+const BLOCKER_COLUMNS: usize = 36;
 /// Rows of the blocker table; the rest is summed up unless every row is asked for.
 const MAX_BLOCKERS: usize = 20;
 
-/// Every line of the summary.
-pub(super) fn lines(summary: &Summary, all: bool, columns: usize) -> Vec<Line> {
+/// Every line of the summary. `upper_bounds` is how many stalls were told with a `≤`.
+pub(super) fn lines(summary: &Summary, upper_bounds: u64, all: bool, columns: usize) -> Vec<Line> {
     let mut lines = vec![rule(summary, columns)];
     lines.extend(verdict(summary));
     if !summary.blockers.is_empty() {
@@ -18,10 +20,10 @@ pub(super) fn lines(summary: &Summary, all: bool, columns: usize) -> Vec<Line> {
     }
     if !summary.loops.is_empty() {
         lines.push(Line::default());
-        lines.extend(loops(&summary.loops));
+        lines.extend(loops(&summary.loops, columns));
     }
     lines.push(Line::default());
-    lines.extend(trust(&summary.health));
+    lines.extend(trust(&summary.health, upper_bounds));
     lines
 }
 
@@ -82,10 +84,10 @@ fn blockers(rows: &[BlockerSummary], all: bool, columns: usize) -> Vec<Line> {
     let cause_columns = causes.iter().map(|text| width(text)).max().unwrap_or(0).clamp(5, 28);
     let row = |count: &str, total: &str, max: &str, share: &str, cause: &str, tone| {
         Line::default()
-            .right(tone, count, 7)
-            .right(tone, total, 10)
-            .right(tone, max, 10)
-            .right(tone, share, 10)
+            .right(tone, count, 6)
+            .right(tone, total, 9)
+            .right(tone, max, 9)
+            .right(tone, share, 9)
             .with(Tone::Plain, "  ")
             .left(tone, &keep_start(cause, cause_columns), cause_columns)
             .with(Tone::Plain, "  ")
@@ -103,6 +105,10 @@ fn blockers(rows: &[BlockerSummary], all: bool, columns: usize) -> Vec<Line> {
         );
         match &one.blocker {
             Some(blocker) => {
+                if columns.saturating_sub(line.width()) < BLOCKER_COLUMNS {
+                    lines.push(line);
+                    line = Line::indented(8);
+                }
                 let (function, place) = fit(blocker, columns.saturating_sub(line.width()));
                 line.push(Tone::Strong, &function);
                 if let Some(place) = place {
@@ -132,7 +138,9 @@ fn cause(row: &BlockerSummary) -> String {
     }
 }
 
-fn loops(loops: &[LoopSummary]) -> Vec<Line> {
+fn loops(loops: &[LoopSummary], columns: usize) -> Vec<Line> {
+    // The median says least about stalls: it looks perfect next to a stall of a second.
+    let widths = if columns < 90 { [9, 8, 0, 9, 9, 8] } else { [11, 8, 9, 9, 9, 8] };
     let names: Vec<String> = loops
         .iter()
         .map(|one| keep_start(&format!("{} ({})", one.thread, one.tid), 28).into_owned())
@@ -143,7 +151,7 @@ fn loops(loops: &[LoopSummary]) -> Vec<Line> {
             .left(tone, name, name_columns)
             .with(Tone::Plain, "  ")
             .left(tone, runtime, 7);
-        for (number, columns) in numbers.iter().zip([11, 8, 9, 9, 9, 8]) {
+        for (number, columns) in numbers.iter().zip(widths).filter(|&(_, columns)| columns > 0) {
             line = line.right(tone, number, columns);
         }
         line
@@ -165,16 +173,23 @@ fn loops(loops: &[LoopSummary]) -> Vec<Line> {
 }
 
 /// How turns were told apart, what was lost, and what the reader should know.
-fn trust(health: &Health) -> Vec<Line> {
+fn trust(health: &Health, upper_bounds: u64) -> Vec<Line> {
     let boundaries = match health.boundaries {
         "fentry" => "exact (fentry on the polls)".to_owned(),
         "sys_enter" => "exact (the sys_enter tracepoint)".to_owned(),
-        "sched" => "from sleeps alone; a turn marked ≤ may be several".to_owned(),
+        "sched" => "from sleeps alone (sched_switch)".to_owned(),
         "" => "unknown".to_owned(),
         other => other.to_owned(),
     };
     let mut lines =
         vec![Line::default().with(Tone::Dim, "turn boundaries: ").with(Tone::Dim, &boundaries)];
+    if upper_bounds > 0 {
+        let text = format!(
+            "{} marked ≤: polls that did not sleep were not seen, so it may be several turns",
+            quantity::counted(upper_bounds, "stall")
+        );
+        lines.push(Line::default().with(Tone::Warning, &text));
+    }
     let fixed = [
         ("events lost", health.lost_events),
         ("stacks incomplete", health.truncated_stacks),
@@ -186,11 +201,11 @@ fn trust(health: &Health) -> Vec<Line> {
         .into_iter()
         .chain(named)
         .filter(|&(_, count)| count > 0)
-        .map(|(name, count)| format!("{name}: {}", quantity::count(count)))
+        .map(|(name, count)| format!("{} {name}", quantity::count(count)))
         .collect();
     if !losses.is_empty() {
         lines.push(
-            Line::default().with(Tone::Warning, "lost: ").with(Tone::Plain, &losses.join(", ")),
+            Line::default().with(Tone::Warning, "losses: ").with(Tone::Plain, &losses.join(", ")),
         );
     }
     for warning in &health.warnings {
