@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::blame::{Blocker, Runtime};
 use crate::stalls::{Cause, Ledger};
@@ -89,7 +89,44 @@ pub struct Health {
     /// Peak resident memory of stallscope itself.
     pub self_rss_bytes: u64,
     /// Every other named loss that is not zero.
+    #[serde(serialize_with = "by_name")]
     pub losses: Vec<(String, u64)>,
     /// What the reader should know.
     pub warnings: Vec<String>,
+}
+
+/// Named counters as one object: `{ "name": count, … }`.
+fn by_name<S: Serializer>(losses: &[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(losses.iter().map(|(name, count)| (name, count)))
+}
+
+/// Everything a report says at its end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// One entry per loop thread.
+    pub loops: Vec<LoopSummary>,
+    /// One entry per blocker, largest total first.
+    pub blockers: Vec<BlockerSummary>,
+    /// How the measurement went.
+    pub health: Health,
+    /// Wall time that was watched, in nanoseconds.
+    pub observed_ns: u64,
+    /// From which duration a turn counted as a stall, in nanoseconds.
+    pub threshold_ns: u64,
+    /// Why the observation ended.
+    pub ended: Ended,
+}
+
+/// Why an observation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The time asked for is over.
+    Duration,
+    /// Ctrl-C, or another signal that asks for an end.
+    Interrupted,
+    /// The last target is gone.
+    TargetExited {
+        /// How it ended, in words: `exit status 0`, `killed by SIGKILL`, `unknown`.
+        status: String,
+    },
 }

@@ -1,0 +1,215 @@
+//! The end of the text report: by blocker, by loop, and how far it can be trusted.
+
+use super::headline::fit;
+use super::line::{Line, Tone, keep_start, width};
+use crate::aggregate::{BlockerSummary, Ended, Health, LoopSummary, Summary};
+use crate::report::quantity;
+
+/// Columns that a blocker is given at least; with less it gets a line of its own.
+const BLOCKER_COLUMNS: usize = 36;
+/// Rows of the blocker table; the rest is summed up unless every row is asked for.
+const MAX_BLOCKERS: usize = 20;
+
+/// Every line of the summary. `upper_bounds` is how many stalls were told with a `≤`.
+pub(super) fn lines(summary: &Summary, upper_bounds: u64, all: bool, columns: usize) -> Vec<Line> {
+    let mut lines = vec![rule(summary, columns)];
+    lines.extend(verdict(summary));
+    if !summary.blockers.is_empty() {
+        lines.push(Line::default());
+        lines.extend(blockers(&summary.blockers, all, columns));
+    }
+    if !summary.loops.is_empty() {
+        lines.push(Line::default());
+        lines.extend(loops(&summary.loops, columns));
+    }
+    lines.push(Line::default());
+    lines.extend(trust(&summary.health, upper_bounds));
+    lines
+}
+
+fn rule(summary: &Summary, columns: usize) -> Line {
+    let ended = match &summary.ended {
+        Ended::Duration => String::new(),
+        Ended::Interrupted => ", interrupted".to_owned(),
+        Ended::TargetExited { status } => format!(", target exited: {status}"),
+    };
+    let title = format!(
+        " {} watched, threshold {}{ended} ",
+        quantity::duration(summary.observed_ns),
+        quantity::exact(summary.threshold_ns)
+    );
+    let line = Line::default().with(Tone::Dim, "──").with(Tone::Strong, &title);
+    let rest = columns.saturating_sub(line.width());
+    line.with(Tone::Dim, &"─".repeat(rest))
+}
+
+/// How many stalls there were; if none, that and what else is worth knowing then.
+fn verdict(summary: &Summary) -> Vec<Line> {
+    let count: u64 = summary.blockers.iter().map(|row| row.count).sum();
+    let total = summary.blockers.iter().fold(0_u64, |sum, row| sum.saturating_add(row.total_ns));
+    let loop_time =
+        summary.loops.iter().fold(0_u64, |sum, one| sum.saturating_add(one.observed_ns));
+    let mut lines = Vec::new();
+    if count > 0 {
+        let mut line = Line::default().with(Tone::Duration, &quantity::counted(count, "stall"));
+        let mut text = format!(", {} together", quantity::duration(total));
+        if loop_time > 0 {
+            let share = quantity::percent(quantity::ratio(total, loop_time));
+            text.push_str(&format!(", {share} of the loops' time"));
+        }
+        line.push(Tone::Plain, &text);
+        lines.push(line);
+    } else {
+        let longest = summary.loops.iter().map(|one| one.turn_max_ns).max().unwrap_or(0);
+        let mut text = format!(
+            "no stall ≥ {} in {}",
+            quantity::exact(summary.threshold_ns),
+            quantity::duration(summary.observed_ns)
+        );
+        if longest > 0 {
+            text.push_str(&format!("; longest turn {}", quantity::duration(longest)));
+        }
+        lines.push(Line::default().with(Tone::Advice, &text));
+    }
+    if summary.loops.is_empty() {
+        let text = "no thread was seen to run an event loop (to park in epoll, poll or select)";
+        lines.push(Line::default().with(Tone::Warning, text));
+    }
+    lines
+}
+
+fn blockers(rows: &[BlockerSummary], all: bool, columns: usize) -> Vec<Line> {
+    let shown = if all { rows.len() } else { rows.len().min(MAX_BLOCKERS) };
+    let causes: Vec<String> = rows[..shown].iter().map(cause).collect();
+    let cause_columns = causes.iter().map(|text| width(text)).max().unwrap_or(0).clamp(5, 28);
+    let row = |count: &str, total: &str, max: &str, share: &str, cause: &str, tone| {
+        Line::default()
+            .right(tone, count, 6)
+            .right(tone, total, 9)
+            .right(tone, max, 9)
+            .right(tone, share, 9)
+            .with(Tone::Plain, "  ")
+            .left(tone, &keep_start(cause, cause_columns), cause_columns)
+            .with(Tone::Plain, "  ")
+    };
+    let head = row("stalls", "total", "longest", "of time", "cause", Tone::Dim);
+    let mut lines = vec![head.with(Tone::Dim, "blocker")];
+    for (one, cause) in rows[..shown].iter().zip(&causes) {
+        let mut line = row(
+            &quantity::count(one.count),
+            &quantity::duration(one.total_ns),
+            &quantity::duration(one.max_ns),
+            &quantity::percent(one.share),
+            cause,
+            Tone::Plain,
+        );
+        match &one.blocker {
+            Some(blocker) => {
+                if columns.saturating_sub(line.width()) < BLOCKER_COLUMNS {
+                    lines.push(line);
+                    line = Line::indented(8);
+                }
+                let (function, place) = fit(blocker, columns.saturating_sub(line.width()));
+                line.push(Tone::Strong, &function);
+                if let Some(place) = place {
+                    line = line.with(Tone::Plain, "  ").with(Tone::Strong, &place);
+                }
+            }
+            None => line
+                .push(Tone::Dim, if one.cause.has_blocker() { "unknown" } else { "not the code" }),
+        }
+        lines.push(line);
+    }
+    if let Some(rest) = rows.get(shown..).filter(|rest| !rest.is_empty()) {
+        let count = rest.iter().map(|row| row.count).sum();
+        let total = rest.iter().fold(0_u64, |sum, row| sum.saturating_add(row.total_ns));
+        let more =
+            format!("{} more (-v shows them)", quantity::counted(rest.len() as u64, "blocker"));
+        let (count, total) = (quantity::count(count), quantity::duration(total));
+        lines.push(row(&count, &total, "", "", "", Tone::Dim).with(Tone::Dim, &more));
+    }
+    lines
+}
+
+fn cause(row: &BlockerSummary) -> String {
+    match &row.what {
+        Some(what) => format!("{} · {what}", row.cause.name()),
+        None => row.cause.name().to_owned(),
+    }
+}
+
+fn loops(loops: &[LoopSummary], columns: usize) -> Vec<Line> {
+    // The median says least about stalls: it looks perfect next to a stall of a second.
+    let widths = if columns < 90 { [9, 8, 0, 9, 9, 8] } else { [11, 8, 9, 9, 9, 8] };
+    let names: Vec<String> = loops
+        .iter()
+        .map(|one| keep_start(&format!("{} ({})", one.thread, one.tid), 28).into_owned())
+        .collect();
+    let name_columns = names.iter().map(|name| width(name)).max().unwrap_or(0).max(4);
+    let row = |name: &str, runtime: &str, numbers: [&str; 6], tone| {
+        let mut line = Line::default()
+            .left(tone, name, name_columns)
+            .with(Tone::Plain, "  ")
+            .left(tone, runtime, 7);
+        for (number, columns) in numbers.iter().zip(widths).filter(|&(_, columns)| columns > 0) {
+            line = line.right(tone, number, columns);
+        }
+        line
+    };
+    let head = ["turns", "busy", "p50", "p99", "longest", "stalls"];
+    let mut lines = vec![row("loop", "runtime", head, Tone::Dim)];
+    for (one, name) in loops.iter().zip(&names) {
+        let numbers = [
+            &quantity::count(one.turns),
+            &quantity::percent(one.utilization),
+            &quantity::duration(one.turn_p50_ns),
+            &quantity::duration(one.turn_p99_ns),
+            &quantity::duration(one.turn_max_ns),
+            &quantity::count(one.stalls),
+        ];
+        lines.push(row(name, one.runtime.name(), numbers.map(String::as_str), Tone::Plain));
+    }
+    lines
+}
+
+/// How turns were told apart, what was lost, and what the reader should know.
+fn trust(health: &Health, upper_bounds: u64) -> Vec<Line> {
+    let boundaries = match health.boundaries {
+        "fentry" => "exact (fentry on the polls)".to_owned(),
+        "sys_enter" => "exact (the sys_enter tracepoint)".to_owned(),
+        "sched" => "from sleeps alone (sched_switch)".to_owned(),
+        "" => "unknown".to_owned(),
+        other => other.to_owned(),
+    };
+    let mut lines =
+        vec![Line::default().with(Tone::Dim, "turn boundaries: ").with(Tone::Dim, &boundaries)];
+    if upper_bounds > 0 {
+        let text = format!(
+            "{} marked ≤: polls that did not sleep were not seen, so it may be several turns",
+            quantity::counted(upper_bounds, "stall")
+        );
+        lines.push(Line::default().with(Tone::Warning, &text));
+    }
+    let fixed = [
+        ("events lost", health.lost_events),
+        ("stacks incomplete", health.truncated_stacks),
+        ("reads of the target failed", health.failed_reads),
+        ("frames without a symbol", health.unsymbolized_frames),
+    ];
+    let named = health.losses.iter().map(|(name, count)| (name.as_str(), *count));
+    let losses: Vec<String> = fixed
+        .into_iter()
+        .chain(named)
+        .filter(|&(_, count)| count > 0)
+        .map(|(name, count)| format!("{} {name}", quantity::count(count)))
+        .collect();
+    if !losses.is_empty() {
+        lines.push(
+            Line::default().with(Tone::Warning, "losses: ").with(Tone::Plain, &losses.join(", ")),
+        );
+    }
+    for warning in &health.warnings {
+        lines.push(Line::default().with(Tone::Warning, "warning: ").with(Tone::Plain, warning));
+    }
+    lines
+}

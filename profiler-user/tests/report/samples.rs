@@ -1,0 +1,379 @@
+//! Stalls made by hand: one of every kind that looks different in a report.
+
+use std::sync::Arc;
+
+use stallscope::aggregate::{Aggregate, Ended, Health, LoopSummary, Summary, Unfinished};
+use stallscope::blame::{
+    Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task,
+};
+use stallscope::stalls::{Cause, Ledger};
+use stallscope::symbolize::{Frame, FrameKind};
+
+/// 2026-11-30, 14:03:07.123 UTC.
+pub const START: u64 = 1_796_047_387_123_000_000;
+pub const MS: u64 = 1_000_000;
+
+pub fn frame(function: &str, place: Option<(&str, u32)>, kind: FrameKind, own: bool) -> Frame {
+    Frame {
+        function: function.into(),
+        file: place.map(|(file, _)| file.into()),
+        line: place.map(|(_, line)| line),
+        module: None,
+        kind,
+        inlined: false,
+        user_code: own,
+        named: true,
+    }
+}
+
+fn module(function: &str, module: &str) -> Frame {
+    Frame { module: Some(module.into()), ..frame(function, None, FrameKind::Native, false) }
+}
+
+fn kernel(function: &str) -> Frame {
+    Frame { module: Some("[kernel]".into()), ..frame(function, None, FrameKind::Kernel, false) }
+}
+
+pub fn ledger(entries: &[(Cause, u64)]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for &(cause, ns) in entries {
+        ledger.add(cause, ns);
+    }
+    ledger
+}
+
+fn blocker(frame: &Frame, share: f64) -> Blocker {
+    Blocker {
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
+        kind: frame.kind,
+        share,
+    }
+}
+
+pub fn stack(cause: Cause, total_ns: u64, samples: u32, frames: Vec<Frame>) -> Stack {
+    Stack { cause, total_ns, samples, truncated: None, frames, holder: None }
+}
+
+/// A stall with a ledger and nothing else known.
+pub fn bare(at_ms: u64, entries: &[(Cause, u64)]) -> Stall {
+    let ledger = ledger(entries);
+    Stall {
+        start_unix_ns: START + at_ms * MS,
+        duration_ns: ledger.total(),
+        ongoing: false,
+        at_attach: false,
+        pid: 4711,
+        tid: 4711,
+        thread: "python3".into(),
+        runtime: Runtime::Asyncio,
+        ledger,
+        cause: ledger.largest(),
+        detail: None,
+        boundary: Boundary::Exact,
+        kernel_share: None,
+        syscalls: Vec::new(),
+        blocker: None,
+        stacks: Vec::new(),
+        outside: None,
+        task: None,
+        advice: None,
+    }
+}
+
+fn python(function: &str, file: &str, line: u32, own: bool) -> Frame {
+    frame(function, Some((file, line)), FrameKind::Python, own)
+}
+
+fn asyncio_root() -> Vec<Frame> {
+    let base = "/usr/lib/python3.13/asyncio/base_events.py";
+    let mut frames =
+        vec![module("_start", "/usr/bin/python3.13"), module("main", "/usr/bin/python3.13")];
+    frames.push(python("<module>", "/srv/shop/main.py", 12, true));
+    frames.extend([
+        python("run", "/usr/lib/python3.13/asyncio/runners.py", 195, false),
+        python("Runner.run", "/usr/lib/python3.13/asyncio/runners.py", 118, false),
+        python("BaseEventLoop.run_until_complete", base, 712, false),
+        python("BaseEventLoop.run_forever", base, 683, false),
+        python("BaseEventLoop._run_once", base, 2050, false),
+        python("Handle._run", "/usr/lib/python3.13/asyncio/events.py", 89, false),
+    ]);
+    frames
+}
+
+/// `requests.get` in a coroutine.
+pub fn requests(at_ms: u64, duration_ms: u64) -> Stall {
+    let packages = "/srv/shop/.venv/lib/python3.13/site-packages";
+    let own = python("fetch_user", "/srv/shop/app/handlers.py", 35, true);
+    let mut frames = asyncio_root();
+    frames.push(python("handle", "/srv/shop/app/handlers.py", 61, true));
+    frames.push(own.clone());
+    frames.push(python("get", &format!("{packages}/requests/api.py"), 73, false));
+    for (i, name) in
+        ["request", "Session.request", "Session.send", "HTTPAdapter.send"].iter().enumerate()
+    {
+        frames.push(python(
+            name,
+            &format!("{packages}/requests/sessions.py"),
+            500 + i as u32,
+            false,
+        ));
+    }
+    frames.push(python("SocketIO.readinto", "/usr/lib/python3.13/socket.py", 719, false));
+    frames.push(module("__libc_recv", "/usr/lib/x86_64-linux-gnu/libc.so.6"));
+    for name in ["entry_SYSCALL_64", "do_syscall_64", "__sys_recvfrom", "tcp_recvmsg", "schedule"] {
+        frames.push(kernel(name));
+    }
+    let asleep = (duration_ms - 2) * MS;
+    let mut stall = bare(
+        at_ms,
+        &[(Cause::Syscall, asleep), (Cause::Cpu, 1_600_000), (Cause::Runqueue, 400_000)],
+    );
+    stall.syscalls = vec![
+        SyscallUse {
+            name: "recvfrom",
+            count: 2,
+            total_ns: asleep - MS,
+            max_ns: asleep - 3 * MS,
+            resource: Some("tcp 127.0.0.1:40312 -> 127.0.0.1:9101".into()),
+        },
+        SyscallUse {
+            name: "connect",
+            count: 1,
+            total_ns: MS,
+            max_ns: MS,
+            resource: Some("tcp 127.0.0.1:9101".into()),
+        },
+    ];
+    stall.blocker = Some(blocker(&own, 0.998));
+    stall.stacks = vec![stack(Cause::Syscall, asleep - 2 * MS, 2, frames)];
+    stall.task = Some(Task {
+        name: "Task-42".into(),
+        chain: vec!["RequestResponseCycle.run_asgi".into(), "handle".into()],
+    });
+    stall.advice = Some(
+        "a blocking client holds the loop: use its async version (httpx.AsyncClient, aiohttp), or \
+         call it in asyncio.to_thread"
+            .into(),
+    );
+    stall
+}
+
+/// A tokio worker that hashes in a task; the blocker is an inlined frame.
+pub fn tokio(at_ms: u64) -> Stall {
+    let native = |function: &str, file: &str, line, own, inlined| Frame {
+        inlined,
+        module: Some("/srv/api/target/release/api".into()),
+        ..frame(function, Some((file, line)), FrameKind::Native, own)
+    };
+    let cargo =
+        "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/tokio-1.48.0/src/runtime";
+    let own = native("api::password::stretch", "/srv/api/src/password.rs", 41, true, true);
+    let mut frames = vec![
+        module("__GI___clone3", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+        module("start_thread", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+    ];
+    for (name, file, line) in [
+        ("std::sys::thread::unix::Thread::new::thread_start", "blocking/pool.rs", 501),
+        ("tokio::runtime::blocking::pool::Inner::run", "blocking/pool.rs", 529),
+        (
+            "tokio::runtime::scheduler::multi_thread::worker::run",
+            "scheduler/multi_thread/worker.rs",
+            530,
+        ),
+        (
+            "tokio::runtime::scheduler::multi_thread::worker::Context::run_task",
+            "scheduler/multi_thread/worker.rs",
+            598,
+        ),
+        ("tokio::runtime::task::harness::Harness<T,S>::poll", "task/harness.rs", 153),
+    ] {
+        frames.push(native(name, &format!("{cargo}/{file}"), line, false, false));
+    }
+    frames.extend([
+        native("api::routes::login::{{closure}}", "/srv/api/src/routes.rs", 88, true, false),
+        native("api::password::verify", "/srv/api/src/password.rs", 23, true, true),
+        own.clone(),
+        native("<sha2::Sha256 as digest::Digest>::digest", "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/digest-0.10.7/src/digest.rs", 62, false, true),
+        native("sha2::sha256::x86::digest_blocks", "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/sha2-0.10.9/src/sha256/x86.rs", 40, false, false),
+    ]);
+    let mut other = frames.clone();
+    other.truncate(other.len() - 3);
+    let mut stall = bare(at_ms, &[(Cause::Cpu, 48_312_345), (Cause::Runqueue, 2_087_655)]);
+    stall.pid = 901;
+    stall.tid = 914;
+    stall.thread = "tokio-rt-worker".into();
+    stall.runtime = Runtime::Tokio;
+    stall.kernel_share = Some(0.02);
+    stall.blocker = Some(blocker(&own, 0.94));
+    stall.stacks =
+        vec![stack(Cause::Cpu, 45_400_000, 45, frames), stack(Cause::Cpu, 2_912_345, 3, other)];
+    stall.advice = Some(
+        "CPU work in a task keeps its worker from polling others: move it to \
+         tokio::task::spawn_blocking"
+            .into(),
+    );
+    stall
+}
+
+/// A loop that waits for the GIL while a thread encodes JSON.
+pub fn gil(at_ms: u64) -> Stall {
+    let own = python("tick", "/srv/shop/app/heartbeat.py", 9, true);
+    let mut frames = asyncio_root();
+    frames.push(own.clone());
+    let mut holder = vec![module("start_thread", "/usr/lib/x86_64-linux-gnu/libc.so.6")];
+    holder.extend([
+        python("_WorkItem.run", "/usr/lib/python3.13/concurrent/futures/thread.py", 59, false),
+        python("export", "/srv/shop/app/export.py", 77, true),
+        python("JSONEncoder.encode", "/usr/lib/python3.13/json/encoder.py", 200, false),
+    ]);
+    let mut stall = bare(at_ms, &[(Cause::Gil, 20_000_000), (Cause::Cpu, 201_000)]);
+    stall.blocker = Some(blocker(&own, 1.0));
+    stall.stacks = vec![Stack {
+        holder: Some(Holder { tid: 4720, thread: "asyncio_0".into(), frames: holder }),
+        ..stack(Cause::Gil, 20_000_000, 4, frames)
+    }];
+    stall.advice = Some("a thread won't help, it holds the GIL: use a process pool".into());
+    stall
+}
+
+/// Five short sleeps, told after one and two seconds and at the end.
+pub fn sleeping(at_ms: u64, duration_ms: u64, ongoing: bool) -> Stall {
+    let own = python("settle", "/srv/shop/app/jobs.py", 18, true);
+    let mut frames = asyncio_root();
+    frames.push(own.clone());
+    frames.push(module("clock_nanosleep", "/usr/lib/x86_64-linux-gnu/libc.so.6"));
+    let ns = duration_ms * MS;
+    let mut stall = bare(at_ms, &[(Cause::Syscall, ns)]);
+    stall.ongoing = ongoing;
+    stall.syscalls = vec![SyscallUse {
+        name: "clock_nanosleep",
+        count: 1,
+        total_ns: ns,
+        max_ns: ns,
+        resource: None,
+    }];
+    stall.blocker = Some(blocker(&own, 1.0));
+    stall.stacks = vec![stack(Cause::Syscall, ns, 1, frames)];
+    stall.advice = Some("time.sleep blocks the loop: await asyncio.sleep instead".into());
+    stall
+}
+
+/// Already stuck in a read when stallscope came.
+pub fn stuck(at_ms: u64, ongoing: bool) -> Stall {
+    let mut stall = sleeping(at_ms, 34_000, ongoing);
+    stall.at_attach = true;
+    stall.tid = 4713;
+    stall.syscalls[0].name = "read";
+    stall.syscalls[0].resource = Some("/run/shop/commands (fifo)".into());
+    stall.stacks[0].truncated = Some("stack copy ends (36 KiB)");
+    stall
+}
+
+/// Kept from running by the host.
+pub fn starved(at_ms: u64) -> Stall {
+    let mut stall = bare(at_ms, &[(Cause::Runqueue, 80 * MS), (Cause::Cpu, 4 * MS)]);
+    stall.boundary = Boundary::UpperBound;
+    stall.outside = Some(Outside { what: "preempted", who: "pid 88 (stress-ng)".into() });
+    stall.advice = Some("not your code: the host has no CPU for it".into());
+    stall
+}
+
+/// Names as an attacker would choose them.
+pub fn hostile(at_ms: u64) -> Stall {
+    let evil = "\x1b]0;owned\x07a;b\nc\r\u{202e}d 99";
+    let mut frames = vec![frame(evil, Some(("/tmp/\x1b[2J;x\n.py", 7)), FrameKind::Python, true)];
+    frames.push(frame("", None, FrameKind::Native, false));
+    frames.push(frame("# comment", None, FrameKind::Native, false));
+    frames.push(frame("<script>&\"'", None, FrameKind::Native, false));
+    frames.push(frame("ends in 12", None, FrameKind::Native, false));
+    let mut stall = bare(at_ms, &[(Cause::Cpu, 12_345_678), (Cause::Unexplained, 4_321)]);
+    stall.thread = Arc::from(evil);
+    stall.blocker = Some(blocker(&frames[0], 1.0));
+    stall.stacks = vec![stack(Cause::Cpu, 12_000_000, 12, frames)];
+    stall.outside = Some(Outside { what: "preempted", who: evil.into() });
+    stall.task = Some(Task { name: evil.into(), chain: vec![evil.into()] });
+    stall.syscalls = vec![SyscallUse {
+        name: "read",
+        count: 1,
+        total_ns: 1000,
+        max_ns: 1000,
+        resource: Some(evil.into()),
+    }];
+    stall.advice = Some(evil.into());
+    stall
+}
+
+/// A run of stalls as a live session would see them.
+pub fn session() -> Vec<Stall> {
+    vec![
+        stuck(0, true),
+        requests(100, 1004),
+        tokio(2_000),
+        requests(3_000, 1002),
+        sleeping(5_000, 1000, true),
+        sleeping(5_000, 2000, true),
+        sleeping(5_000, 2503, false),
+        gil(8_000),
+        gil(8_100),
+        starved(9_000),
+        starved(9_200),
+        hostile(9_500),
+    ]
+}
+
+pub fn summary(stalls: &[Stall]) -> Summary {
+    let observed_ns = 15_000 * MS;
+    let mut aggregate = Aggregate::new();
+    let mut unfinished = Unfinished::default();
+    for stall in stalls {
+        aggregate.add(stall);
+        unfinished.settle(stall);
+    }
+    for stall in unfinished.stalls() {
+        aggregate.add_unfinished(stall);
+    }
+    let one = |tid: u32, thread: &str, runtime, stalls, stalled_ns| LoopSummary {
+        pid: 4711,
+        tid,
+        thread: thread.into(),
+        runtime,
+        observed_ns,
+        turns: 12_345,
+        busy_ns: 6_300 * MS,
+        parked_ns: 8_700 * MS,
+        utilization: 0.42,
+        turn_p50_ns: 312_000,
+        turn_p90_ns: 1_200_000,
+        turn_p99_ns: 30_100_000,
+        turn_p999_ns: 900 * MS,
+        turn_max_ns: 2_503 * MS,
+        stalls,
+        stalled_ns,
+        ledger: ledger(&[(Cause::Cpu, 1_000 * MS), (Cause::Syscall, 5_300 * MS)]),
+    };
+    Summary {
+        loops: vec![
+            one(4711, "python3", Runtime::Asyncio, 8, 4_900 * MS),
+            one(4713, "python3", Runtime::Asyncio, 1, 34_000 * MS),
+            one(914, "tokio-rt-worker", Runtime::Tokio, 1, 50_400_000),
+        ],
+        blockers: aggregate.blockers(3 * observed_ns),
+        health: Health {
+            backend: "ebpf",
+            kernel: "6.18.0".into(),
+            boundaries: "fentry",
+            truncated_stacks: 1,
+            unsymbolized_frames: 3,
+            self_cpu_ns: 12_000_000,
+            self_rss_bytes: 20 << 20,
+            losses: vec![("slots_full".into(), 2)],
+            warnings: vec!["no debug information for libfoo.so".into()],
+            ..Health::default()
+        },
+        observed_ns,
+        threshold_ns: 10 * MS,
+        ended: Ended::Interrupted,
+    }
+}
