@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn make(root: &Path) -> Result<()> {
     let toolchain = Toolchain::find()?;
-    let object = compile(root, &toolchain, &root.join("target/ebpf"))?;
+    let object = compile(root, &toolchain, &root.join("target/ebpf"), &[])?;
     let record = Record::of(root, toolchain.versions(), &object)?;
     let path = root.join(OBJECT);
     fs::create_dir_all(path.parent().context("the object has no folder")?)?;
@@ -55,7 +55,7 @@ fn check(root: &Path) -> Result<()> {
     }
     // A folder of its own: what an earlier build left in target/ must not decide.
     let folder = env::temp_dir().join(format!("stallscope-ebpf-{}", std::process::id()));
-    let compiled = compile(root, &toolchain, &folder);
+    let compiled = compile(root, &toolchain, &folder, &["--locked"]);
     let kept = fs::read(root.join(OBJECT)).with_context(|| format!("cannot read {OBJECT}"));
     let (compiled, kept) = (compiled?, kept?);
     if compiled != kept {
@@ -89,7 +89,7 @@ impl Toolchain {
                    rustup toolchain install nightly --component rust-src\n  \
                    cargo install --locked bpf-linker\n  \
                    (using stallscope needs neither: the object is checked in)";
-        if !commands::is_installed("bpf-linker") {
+        if commands::find("bpf-linker").is_none() {
             bail!("bpf-linker is not installed; {how}");
         }
         let line = |command: &mut Command| commands::output(command).map(|out| out.trim().to_owned());
@@ -129,7 +129,12 @@ fn nightly(program: &str) -> Command {
     command
 }
 
-fn compile(root: &Path, toolchain: &Toolchain, target: &Path) -> Result<Vec<u8>> {
+fn compile(
+    root: &Path,
+    toolchain: &Toolchain,
+    target: &Path,
+    arguments: &[&str],
+) -> Result<Vec<u8>> {
     // As configuration and not as RUSTFLAGS, which would hide the flags of profiler-ebpf/.cargo.
     let flags = [
         (root.to_path_buf(), "/stallscope"),
@@ -141,8 +146,9 @@ fn compile(root: &Path, toolchain: &Toolchain, target: &Path) -> Result<Vec<u8>>
     let mut command = nightly("cargo");
     command
         .current_dir(root.join("profiler-ebpf"))
-        .args(["build", "--release", "--locked", "-Z", "build-std=core", "--target", TARGET])
+        .args(["build", "--release", "-Z", "build-std=core", "--target", TARGET])
         .args(["--config", &format!("target.{TARGET}.rustflags=[{flags}]")])
+        .args(arguments)
         .env("CARGO_TARGET_DIR", target)
         .env("RUSTC_WRAPPER", env::current_exe().context("where is xtask?")?)
         .env(rustc_wrapper::ASKED, "1");

@@ -1,21 +1,23 @@
 //! Starting other programs: what to run is shown, how it ended decides.
 
 use std::fmt;
-use std::path::Path;
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 /// A program that xtask ran for the developer ended badly; xtask ends with the same code.
 #[derive(Debug)]
-struct Failed {
-    program: String,
-    status: ExitStatus,
+pub(crate) struct Failed {
+    /// What ran and how it ended.
+    pub(crate) what: String,
+    /// Its exit code, if it had one.
+    pub(crate) code: Option<i32>,
 }
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.program, self.status)
+        f.write_str(&self.what)
     }
 }
 
@@ -25,7 +27,7 @@ impl std::error::Error for Failed {}
 pub(crate) fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     error
         .downcast_ref::<Failed>()
-        .and_then(|failed| failed.status.code())
+        .and_then(|failed| failed.code)
         .and_then(|code| u8::try_from(code).ok())
         .map_or(ExitCode::FAILURE, ExitCode::from)
 }
@@ -37,7 +39,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     if status.success() {
         return Ok(());
     }
-    Err(Failed { program: shown(command), status }.into())
+    Err(Failed { what: format!("{}: {status}", shown(command)), code: status.code() }.into())
 }
 
 /// Runs a command and returns what it wrote to stdout; its stderr goes to the terminal.
@@ -46,8 +48,10 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("cannot run {}", shown(command)))?;
-    if !output.status.success() {
-        return Err(Failed { program: shown(command), status: output.status }.into());
+    let status = output.status;
+    if !status.success() {
+        let what = format!("{}: {status}", shown(command));
+        return Err(Failed { what, code: status.code() }.into());
     }
     String::from_utf8(output.stdout).with_context(|| format!("{}: not UTF-8", shown(command)))
 }
@@ -61,12 +65,13 @@ pub(crate) fn cargo(root: &Path) -> Command {
 
 /// Fails unless every program is there; each comes with the Debian package that has it.
 pub(crate) fn require(programs: &[(&str, &str)]) -> Result<()> {
-    let missing: Vec<_> = programs.iter().filter(|(program, _)| !is_installed(program)).collect();
+    let missing: Vec<_> = programs.iter().filter(|(program, _)| find(program).is_none()).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let names: Vec<_> = missing.iter().map(|(program, _)| *program).collect();
     let mut packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
+    packages.sort_unstable();
     packages.dedup();
     bail!(
         "not installed: {}\n  on Debian: sudo apt-get install --no-install-recommends {}",
@@ -75,12 +80,18 @@ pub(crate) fn require(programs: &[(&str, &str)]) -> Result<()> {
     )
 }
 
-/// Whether a program can be started by name; the places of system programs count too.
-pub(crate) fn is_installed(program: &str) -> bool {
+/// Where a program is; the places of system programs count even if `PATH` lacks them.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|directory| directory.join(program).is_file())
+        .map(|directory| directory.join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// A command for a program that `require` has seen.
+pub(crate) fn installed(program: &str) -> Command {
+    Command::new(find(program).unwrap_or_else(|| program.into()))
 }
 
 /// Whether we run as root.
