@@ -92,7 +92,8 @@ impl Toolchain {
         if commands::find("bpf-linker").is_none() {
             bail!("bpf-linker is not installed; {how}");
         }
-        let line = |command: &mut Command| commands::output(command).map(|out| out.trim().to_owned());
+        let line =
+            |command: &mut Command| commands::output(command).map(|out| out.trim().to_owned());
         let rustc = line(nightly("rustc").arg("--version")).context(how)?;
         let sysroot = line(nightly("rustc").args(["--print", "sysroot"])).context(how)?;
         let core = Path::new(&sysroot).join("lib/rustlib/src/rust/library/core/src/lib.rs");
@@ -119,8 +120,14 @@ fn nightly(program: &str) -> Command {
             || name.starts_with("CARGO_BUILD_")
             || matches!(
                 name.as_ref(),
-                "CARGO" | "CARGO_ENCODED_RUSTFLAGS" | "CARGO_INCREMENTAL" | "RUSTFLAGS" | "RUSTC"
-                    | "RUSTC_WRAPPER" | "RUSTC_WORKSPACE_WRAPPER" | "RUSTUP_TOOLCHAIN"
+                "CARGO"
+                    | "CARGO_ENCODED_RUSTFLAGS"
+                    | "CARGO_INCREMENTAL"
+                    | "RUSTFLAGS"
+                    | "RUSTC"
+                    | "RUSTC_WRAPPER"
+                    | "RUSTC_WORKSPACE_WRAPPER"
+                    | "RUSTUP_TOOLCHAIN"
             )
     });
     for name in set_by_cargo.collect::<Vec<_>>() {

@@ -54,6 +54,9 @@ mod tests {
     fn only_the_metadata_is_replaced() {
         let given = ["--crate-name", "a", "-C", "metadata=123", "-C", "extra-filename=-123"];
         let made: Vec<_> = with_metadata(given.into_iter().map(OsString::from), "a-1.0").collect();
-        assert_eq!(made, ["--crate-name", "a", "-C", "metadata=a-1.0", "-C", "extra-filename=-123"]);
+        assert_eq!(
+            made,
+            ["--crate-name", "a", "-C", "metadata=a-1.0", "-C", "extra-filename=-123"]
+        );
     }
 }

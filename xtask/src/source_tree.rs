@@ -28,8 +28,8 @@ pub(crate) fn files_below(root: &Path, directory: &str) -> Result<Vec<PathBuf>> 
             let name = name.to_string_lossy();
             let kind = entry.file_type()?;
             if kind.is_dir() {
-                let hidden = name.starts_with('.')
-                    && !matches!(name.as_ref(), ".cargo" | ".ci" | ".github");
+                let hidden =
+                    name.starts_with('.') && !matches!(name.as_ref(), ".cargo" | ".ci" | ".github");
                 if !hidden && name != "target" && name != "node_modules" {
                     pending.push(entry.path());
                 }

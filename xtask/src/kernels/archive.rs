@@ -90,9 +90,10 @@ impl Archive {
     /// The newest release of a version such as `6`, `6.1` or `6.1.0-57-amd64`.
     pub(crate) fn find(&self, version: &str) -> Option<&Kernel> {
         self.kernels.iter().rfind(|kernel| {
-            kernel.release.strip_prefix(version).is_some_and(|rest| {
-                !rest.starts_with(|next: char| next.is_ascii_digit())
-            })
+            kernel
+                .release
+                .strip_prefix(version)
+                .is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
         })
     }
 
@@ -104,7 +105,8 @@ impl Archive {
             .output()?
             .status
             .success();
-        let packages = if split { ["linux-modules", "linux-binary"].as_slice() } else { &["linux-image"] };
+        let packages =
+            if split { ["linux-modules", "linux-binary"].as_slice() } else { &["linux-image"] };
         fs::create_dir_all(folder)?;
         let mut download = apt(&self.state, kernel.suite, "apt-get");
         download.current_dir(folder).args(["-qq", "download"]);

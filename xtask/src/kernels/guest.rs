@@ -85,7 +85,9 @@ impl Machine {
             Accelerator::Kvm => ("kvm", "host"),
         };
         let share = |id: &str, path: &str, read_only: &str| {
-            format!("local,id={id},path={path},security_model=none,readonly={read_only},multidevs=remap")
+            format!(
+                "local,id={id},path={path},security_model=none,readonly={read_only},multidevs=remap"
+            )
         };
         let folder_name = folder.to_str().context("the folder's name is not UTF-8")?;
         let mut command = commands::installed("qemu-system-x86_64");
