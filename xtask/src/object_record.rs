@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn checked_in_object_is_made_from_the_sources_beside_it() {
         if let Err(error) = check(source_tree::root()) {
-            panic!("{error:?}");
+            panic!("{error:#}");
         }
     }
 

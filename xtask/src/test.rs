@@ -56,11 +56,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Builds the release binary and says where it is.
 pub(crate) fn build_stallscope(root: &Path) -> Result<PathBuf> {
     commands::run(commands::cargo(root).args(["build", "--release", "-p", "stallscope"]))?;
-    let folder = metadata(root)?["target_directory"]
-        .as_str()
-        .map(PathBuf::from)
-        .context("cargo metadata names no target directory")?;
-    Ok(folder.join("release/stallscope"))
+    Ok(target_folder(root)?.join("release/stallscope"))
+}
+
+/// Where cargo puts what it makes.
+pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
+    let metadata = metadata(root)?;
+    let folder = metadata["target_directory"].as_str().map(PathBuf::from);
+    folder.context("cargo metadata names no target directory")
 }
 
 /// Compiles the live tests and says where the program is.

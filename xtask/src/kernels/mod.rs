@@ -8,6 +8,7 @@ mod guest;
 mod image;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -192,14 +193,23 @@ fn prepared(archive: &Archive, kernel: &Kernel, state: &Path) -> Result<Image> {
     Image::make(&folder, &kernel.release)
 }
 
+/// Builds everything that the core of the live tests needs, because a guest has neither the network
+/// nor the time to compile.
 fn core_of_the_live_tests(accelerator: Accelerator) -> Result<Task> {
     let root = source_tree::root();
     let stallscope = test::build_stallscope(root)?;
     let live = test::compiled_live_tests(root)?;
-    let mut environment = environment();
+    // The tests of the module that builds the watched programs build them.
+    commands::run(Command::new(&live).arg("fixtures::").current_dir(root.join("profiler-user")))?;
+    let fixtures = test::target_folder(root)?.join("fixtures");
     let slow = if accelerator == Accelerator::Tcg { "10" } else { "2" };
+    let mut environment = environment();
     environment.push(("STALLSCOPE_BIN".to_owned(), text(&stallscope)?));
     environment.push(("STALLSCOPE_SLOW".to_owned(), slow.to_owned()));
+    environment.push(("STALLSCOPE_NO_SKIP".to_owned(), "1".to_owned()));
+    if fixtures.is_dir() {
+        environment.push(("STALLSCOPE_FIXTURES".to_owned(), text(&fixtures)?));
+    }
     let folder = quoted(&text(&root.join("profiler-user"))?);
     let live = quoted(&text(&live)?);
     Ok(Task { command: format!("cd {folder} && {live} core:: --test-threads=1"), environment })
