@@ -1,5 +1,6 @@
 //! `demo`: stallscope watches its bundled service; the README's first command.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -27,5 +28,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         sudo.arg(&stallscope);
         sudo
     };
-    commands::run(demo.arg("demo").args(&options.arguments))
+    // In place of xtask, so that Ctrl-C and the exit code are stallscope's.
+    Err(demo.arg("demo").args(&options.arguments).exec()).context("cannot run stallscope")
 }
