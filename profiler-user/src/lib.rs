@@ -2,15 +2,15 @@
 //!
 //! Modules stand in the order of the data flow; nothing calls back upstream.
 
-pub mod aggregate;
-pub mod attach;
-pub mod binaries;
-pub mod blame;
 pub mod cli;
-pub mod demo;
+pub mod attach;
 pub mod events;
-pub mod report;
-pub mod runtimes;
 pub mod stalls;
-pub mod symbolize;
+pub mod binaries;
 pub mod unwind;
+pub mod symbolize;
+pub mod runtimes;
+pub mod blame;
+pub mod aggregate;
+pub mod report;
+pub mod demo;

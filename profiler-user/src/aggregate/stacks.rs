@@ -143,7 +143,9 @@ fn harmless(name: &str) -> String {
         .chars()
         .map(|c| match c {
             ';' => ':',
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => '?',
+            c if c.is_control() => '?',
+            // Line separators, and marks that change the direction of writing.
+            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => '?',
             c => c,
         })
         .collect();

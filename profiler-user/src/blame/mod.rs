@@ -2,4 +2,6 @@
 
 mod verdict;
 
-pub use verdict::{Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task};
+pub use verdict::{
+    Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task,
+};

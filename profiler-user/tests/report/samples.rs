@@ -10,10 +10,15 @@ use stallscope::stalls::{Cause, Ledger};
 use stallscope::symbolize::{Frame, FrameKind};
 
 /// 2026-11-30, 14:03:07.123 UTC.
-pub const START: u64 = 1_796_047_387_123_000_000;
-pub const MS: u64 = 1_000_000;
+pub(crate) const START: u64 = 1_796_047_387_123_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
-pub fn frame(function: &str, place: Option<(&str, u32)>, kind: FrameKind, own: bool) -> Frame {
+pub(crate) fn frame(
+    function: &str,
+    place: Option<(&str, u32)>,
+    kind: FrameKind,
+    own: bool,
+) -> Frame {
     Frame {
         function: function.into(),
         file: place.map(|(file, _)| file.into()),
@@ -34,7 +39,7 @@ fn kernel(function: &str) -> Frame {
     Frame { module: Some("[kernel]".into()), ..frame(function, None, FrameKind::Kernel, false) }
 }
 
-pub fn ledger(entries: &[(Cause, u64)]) -> Ledger {
+pub(crate) fn ledger(entries: &[(Cause, u64)]) -> Ledger {
     let mut ledger = Ledger::default();
     for &(cause, ns) in entries {
         ledger.add(cause, ns);
@@ -52,12 +57,12 @@ fn blocker(frame: &Frame, share: f64) -> Blocker {
     }
 }
 
-pub fn stack(cause: Cause, total_ns: u64, samples: u32, frames: Vec<Frame>) -> Stack {
+pub(crate) fn stack(cause: Cause, total_ns: u64, samples: u32, frames: Vec<Frame>) -> Stack {
     Stack { cause, total_ns, samples, truncated: None, frames, holder: None }
 }
 
 /// A stall with a ledger and nothing else known.
-pub fn bare(at_ms: u64, entries: &[(Cause, u64)]) -> Stall {
+pub(crate) fn bare(at_ms: u64, entries: &[(Cause, u64)]) -> Stall {
     let ledger = ledger(entries);
     Stall {
         start_unix_ns: START + at_ms * MS,
@@ -103,7 +108,7 @@ fn asyncio_root() -> Vec<Frame> {
 }
 
 /// `requests.get` in a coroutine.
-pub fn requests(at_ms: u64, duration_ms: u64) -> Stall {
+pub(crate) fn requests(at_ms: u64, duration_ms: u64) -> Stall {
     let packages = "/srv/shop/.venv/lib/python3.13/site-packages";
     let own = python("fetch_user", "/srv/shop/app/handlers.py", 35, true);
     let mut frames = asyncio_root();
@@ -161,7 +166,7 @@ pub fn requests(at_ms: u64, duration_ms: u64) -> Stall {
 }
 
 /// A tokio worker that hashes in a task; the blocker is an inlined frame.
-pub fn tokio(at_ms: u64) -> Stall {
+pub(crate) fn tokio(at_ms: u64) -> Stall {
     let native = |function: &str, file: &str, line, own, inlined| Frame {
         inlined,
         module: Some("/srv/api/target/release/api".into()),
@@ -218,7 +223,7 @@ pub fn tokio(at_ms: u64) -> Stall {
 }
 
 /// A loop that waits for the GIL while a thread encodes JSON.
-pub fn gil(at_ms: u64) -> Stall {
+pub(crate) fn gil(at_ms: u64) -> Stall {
     let own = python("tick", "/srv/shop/app/heartbeat.py", 9, true);
     let mut frames = asyncio_root();
     frames.push(own.clone());
@@ -239,7 +244,7 @@ pub fn gil(at_ms: u64) -> Stall {
 }
 
 /// Five short sleeps, told after one and two seconds and at the end.
-pub fn sleeping(at_ms: u64, duration_ms: u64, ongoing: bool) -> Stall {
+pub(crate) fn sleeping(at_ms: u64, duration_ms: u64, ongoing: bool) -> Stall {
     let own = python("settle", "/srv/shop/app/jobs.py", 18, true);
     let mut frames = asyncio_root();
     frames.push(own.clone());
@@ -261,7 +266,7 @@ pub fn sleeping(at_ms: u64, duration_ms: u64, ongoing: bool) -> Stall {
 }
 
 /// Already stuck in a read when stallscope came.
-pub fn stuck(at_ms: u64, ongoing: bool) -> Stall {
+pub(crate) fn stuck(at_ms: u64, ongoing: bool) -> Stall {
     let mut stall = sleeping(at_ms, 34_000, ongoing);
     stall.at_attach = true;
     stall.tid = 4713;
@@ -272,7 +277,7 @@ pub fn stuck(at_ms: u64, ongoing: bool) -> Stall {
 }
 
 /// Kept from running by the host.
-pub fn starved(at_ms: u64) -> Stall {
+pub(crate) fn starved(at_ms: u64) -> Stall {
     let mut stall = bare(at_ms, &[(Cause::Runqueue, 80 * MS), (Cause::Cpu, 4 * MS)]);
     stall.boundary = Boundary::UpperBound;
     stall.outside = Some(Outside { what: "preempted", who: "pid 88 (stress-ng)".into() });
@@ -281,7 +286,7 @@ pub fn starved(at_ms: u64) -> Stall {
 }
 
 /// Names as an attacker would choose them.
-pub fn hostile(at_ms: u64) -> Stall {
+pub(crate) fn hostile(at_ms: u64) -> Stall {
     let evil = "\x1b]0;owned\x07a;b\nc\r\u{202e}d 99";
     let mut frames = vec![frame(evil, Some(("/tmp/\x1b[2J;x\n.py", 7)), FrameKind::Python, true)];
     frames.push(frame("", None, FrameKind::Native, false));
@@ -306,7 +311,7 @@ pub fn hostile(at_ms: u64) -> Stall {
 }
 
 /// A run of stalls as a live session would see them.
-pub fn session() -> Vec<Stall> {
+pub(crate) fn session() -> Vec<Stall> {
     vec![
         stuck(0, true),
         requests(100, 1004),
@@ -323,7 +328,7 @@ pub fn session() -> Vec<Stall> {
     ]
 }
 
-pub fn summary(stalls: &[Stall]) -> Summary {
+pub(crate) fn summary(stalls: &[Stall]) -> Summary {
     let observed_ns = 15_000 * MS;
     let mut aggregate = Aggregate::new();
     let mut unfinished = Unfinished::default();

@@ -1,7 +1,7 @@
 //! The end of the text report: by blocker, by loop, and how far it can be trusted.
 
 use super::headline::fit;
-use super::line::{Line, Tone, keep_start, width};
+use super::line::{Line, Tone, keep_start, width, wrap};
 use crate::aggregate::{BlockerSummary, Ended, Health, LoopSummary, Summary};
 use crate::report::quantity;
 
@@ -23,7 +23,7 @@ pub(super) fn lines(summary: &Summary, upper_bounds: u64, all: bool, columns: us
         lines.extend(loops(&summary.loops, columns));
     }
     lines.push(Line::default());
-    lines.extend(trust(&summary.health, upper_bounds));
+    lines.extend(trust(&summary.health, upper_bounds, columns));
     lines
 }
 
@@ -173,7 +173,7 @@ fn loops(loops: &[LoopSummary], columns: usize) -> Vec<Line> {
 }
 
 /// How turns were told apart, what was lost, and what the reader should know.
-fn trust(health: &Health, upper_bounds: u64) -> Vec<Line> {
+fn trust(health: &Health, upper_bounds: u64, columns: usize) -> Vec<Line> {
     let boundaries = match health.boundaries {
         "fentry" => "exact (fentry on the polls)".to_owned(),
         "sys_enter" => "exact (the sys_enter tracepoint)".to_owned(),
@@ -185,7 +185,7 @@ fn trust(health: &Health, upper_bounds: u64) -> Vec<Line> {
         vec![Line::default().with(Tone::Dim, "turn boundaries: ").with(Tone::Dim, &boundaries)];
     if upper_bounds > 0 {
         let text = format!(
-            "{} marked ≤: polls that did not sleep were not seen, so it may be several turns",
+            "{} marked ≤ may be several turns: not every poll was seen",
             quantity::counted(upper_bounds, "stall")
         );
         lines.push(Line::default().with(Tone::Warning, &text));
@@ -204,12 +204,23 @@ fn trust(health: &Health, upper_bounds: u64) -> Vec<Line> {
         .map(|(name, count)| format!("{} {name}", quantity::count(count)))
         .collect();
     if !losses.is_empty() {
-        lines.push(
-            Line::default().with(Tone::Warning, "losses: ").with(Tone::Plain, &losses.join(", ")),
-        );
+        lines.extend(wrapped("losses: ", &losses.join(", "), columns));
     }
     for warning in &health.warnings {
-        lines.push(Line::default().with(Tone::Warning, "warning: ").with(Tone::Plain, warning));
+        lines.extend(wrapped("warning: ", warning, columns));
     }
     lines
+}
+
+/// Text of any length behind a label.
+fn wrapped(label: &str, text: &str, columns: usize) -> Vec<Line> {
+    let room = columns.saturating_sub(width(label));
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    labels
+        .zip(wrap(text, room))
+        .map(|(label, text)| {
+            let line = Line::default().left(Tone::Warning, label, width(label).max(2));
+            line.with(Tone::Plain, &keep_start(&text, room))
+        })
+        .collect()
 }
