@@ -16,6 +16,7 @@ mod demangle;
 mod dwarf;
 mod elf;
 mod error;
+mod foreign;
 mod frame;
 mod inflate;
 mod kernel;

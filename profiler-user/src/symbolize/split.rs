@@ -97,15 +97,8 @@ impl SplitDwarf {
         id: SectionId,
         meter: &Arc<Meter>,
     ) -> Result<Reader, LoadError> {
-        let wanted = !matches!(
-            id,
-            SectionId::DebugLoc
-                | SectionId::DebugLocLists
-                | SectionId::DebugMacinfo
-                | SectionId::DebugMacro
-                | SectionId::DebugTypes
-        );
-        let bytes = match id.dwo_name().filter(|_| wanted) {
+        // All of them: the index of a package refers to the ones nobody needs, too.
+        let bytes = match id.dwo_name() {
             Some(name) => file.read_section(name)?,
             None => Arc::from([]),
         };

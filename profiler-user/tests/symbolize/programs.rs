@@ -126,7 +126,11 @@ impl Program {
     }
 
     /// Checks that every place is found under the outermost function's name, without lines.
-    pub(crate) fn check_names_only(&self, symbolizer: &mut Symbolizer, chosen: impl Fn(&Place) -> bool) {
+    pub(crate) fn check_names_only(
+        &self,
+        symbolizer: &mut Symbolizer,
+        chosen: impl Fn(&Place) -> bool,
+    ) {
         let maps = self.maps();
         for place in self.places.iter().filter(|place| chosen(place)) {
             let frames = symbolizer.frames(&maps, place.address);

@@ -119,7 +119,8 @@ fn kernel_functions_are_named_where_the_kernel_shows_them() {
     let functions = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
         let address = u64::from_str_radix(words.next()?, 16).ok()?;
-        let is_function = words.next()? == "T" && !line.contains(" __pfx_") && starts.insert(address);
+        let is_function =
+            words.next()? == "T" && !line.contains(" __pfx_") && starts.insert(address);
         is_function.then_some((address, words.next()?))
     });
     let (mut same, mut checked) = (0, 0);

@@ -1,0 +1,382 @@
+//! The built-in rules that tell code of libraries, runtimes and the system from the user's own.
+
+use super::user_code::CodePlace;
+
+/// Sources of standard libraries and of dependencies.
+pub(super) fn foreign_source(path: &str) -> bool {
+    const ANYWHERE: [&str; 17] = [
+        "/lib/rustlib/",
+        "/cargo/registry/",
+        "/.cargo/registry/",
+        "/registry/src/index.crates.io-",
+        "/registry/src/github.com-",
+        "/cargo/git/checkouts/",
+        "/.cargo/git/checkouts/",
+        "/site-packages/",
+        "/dist-packages/",
+        "/node_modules/",
+        "/deps/v8/",
+        "/deps/uv/",
+        "/deps/jemalloc/",
+        "/glibc-",
+        "/sysdeps/",
+        "/libuv",
+        "/libstdc++-v3/",
+    ];
+    const AT_START: [&str; 8] = [
+        "/rustc/",
+        "/usr/include/",
+        "/usr/local/include/",
+        "/usr/lib/",
+        "/usr/lib64/",
+        "/usr/src/debug/",
+        "/usr/src/linux",
+        ".cargo/registry/",
+    ];
+    const RUST_LIBRARY: [&str; 9] = [
+        "std",
+        "core",
+        "alloc",
+        "test",
+        "proc_macro",
+        "panic_unwind",
+        "panic_abort",
+        "std_detect",
+        "backtrace",
+    ];
+    if ANYWHERE.iter().any(|part| path.contains(part))
+        || AT_START.iter().any(|start| path.starts_with(start))
+        || (path.ends_with(".rs") && path.contains("/vendor/"))
+    {
+        return true;
+    }
+    // library/std/src/… in the paths of a rust-src component, whole segments only.
+    let mut segments = path.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        if segment == "library" && segments.peek().is_some_and(|next| RUST_LIBRARY.contains(next)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Crates of the standard library and of what async programs are built from, for frames without a
+/// source path.
+const FOREIGN_CRATES: &[&str] = &[
+    "actix",
+    "actix_http",
+    "actix_rt",
+    "actix_server",
+    "actix_web",
+    "addr2line",
+    "aho_corasick",
+    "alloc",
+    "anyhow",
+    "async_executor",
+    "async_global_executor",
+    "async_io",
+    "async_std",
+    "async_task",
+    "axum",
+    "axum_core",
+    "backtrace",
+    "bytes",
+    "calloop",
+    "chrono",
+    "compiler_builtins",
+    "core",
+    "crossbeam_channel",
+    "crossbeam_deque",
+    "crossbeam_epoch",
+    "crossbeam_utils",
+    "dashmap",
+    "flate2",
+    "flume",
+    "futures",
+    "futures_channel",
+    "futures_core",
+    "futures_executor",
+    "futures_io",
+    "futures_lite",
+    "futures_sink",
+    "futures_task",
+    "futures_util",
+    "gimli",
+    "glommio",
+    "h2",
+    "hashbrown",
+    "http",
+    "http_body",
+    "http_body_util",
+    "httparse",
+    "hyper",
+    "hyper_rustls",
+    "hyper_tls",
+    "hyper_util",
+    "indexmap",
+    "itertools",
+    "libc",
+    "lock_api",
+    "log",
+    "matchit",
+    "memchr",
+    "miniz_oxide",
+    "mio",
+    "monoio",
+    "native_tls",
+    "once_cell",
+    "openssl",
+    "panic_abort",
+    "panic_unwind",
+    "parking_lot",
+    "parking_lot_core",
+    "polling",
+    "proc_macro",
+    "prost",
+    "quinn",
+    "rayon",
+    "rayon_core",
+    "regex",
+    "regex_automata",
+    "reqwest",
+    "ring",
+    "rustc_demangle",
+    "rustix",
+    "rustls",
+    "rusqlite",
+    "ryu",
+    "serde",
+    "serde_core",
+    "serde_json",
+    "sharded_slab",
+    "slab",
+    "smallvec",
+    "smol",
+    "socket2",
+    "sqlx",
+    "sqlx_core",
+    "std",
+    "std_detect",
+    "test",
+    "tokio",
+    "tokio_native_tls",
+    "tokio_rustls",
+    "tokio_stream",
+    "tokio_util",
+    "tonic",
+    "tower",
+    "tower_http",
+    "tower_layer",
+    "tower_service",
+    "tracing",
+    "tracing_core",
+    "tracing_subscriber",
+    "want",
+    "warp",
+];
+
+/// Namespaces of C++ libraries and of Node's internals.
+const FOREIGN_NAMESPACES: &[&str] =
+    &["std", "__gnu_cxx", "__cxxabiv1", "node", "v8", "boost", "absl"];
+
+/// C functions of libc and of the start of a program, which statically linked programs hold
+/// without a source path. Names in the implementation's namespace (`__…`) are not listed.
+const FOREIGN_C: &[&str] = &[
+    "_start",
+    "_init",
+    "_fini",
+    "_exit",
+    "abort",
+    "accept",
+    "accept4",
+    "calloc",
+    "clock_nanosleep",
+    "clone",
+    "clone3",
+    "close",
+    "connect",
+    "epoll_pwait",
+    "epoll_wait",
+    "exit",
+    "fdatasync",
+    "free",
+    "fsync",
+    "getaddrinfo",
+    "malloc",
+    "memchr",
+    "memcmp",
+    "memcpy",
+    "memmove",
+    "memset",
+    "nanosleep",
+    "open",
+    "openat",
+    "operator delete",
+    "operator delete[]",
+    "operator new",
+    "operator new[]",
+    "poll",
+    "posix_memalign",
+    "ppoll",
+    "pread64",
+    "pthread_cond_wait",
+    "pthread_create",
+    "pthread_mutex_lock",
+    "pthread_mutex_unlock",
+    "pwrite64",
+    "qsort",
+    "read",
+    "realloc",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "rust_begin_unwind",
+    "rust_eh_personality",
+    "rust_panic",
+    "select",
+    "send",
+    "sendmsg",
+    "sendto",
+    "sleep",
+    "start_thread",
+    "strcmp",
+    "strlen",
+    "syscall",
+    "usleep",
+    "wait4",
+    "waitpid",
+    "write",
+    "writev",
+];
+
+/// Functions of libraries and runtimes, by the first segment of their path.
+pub(super) fn foreign_function(name: &str, code: &CodePlace<'_>) -> bool {
+    if name.ends_with("@plt") {
+        return true;
+    }
+    let Some(crate_or_namespace) = first_segment(name) else {
+        return foreign_c_function(name, code);
+    };
+    if code.rust && FOREIGN_CRATES.contains(&crate_or_namespace) {
+        return true;
+    }
+    FOREIGN_NAMESPACES.contains(&crate_or_namespace)
+}
+
+fn foreign_c_function(name: &str, code: &CodePlace<'_>) -> bool {
+    // A C `main` has a source path wherever there is debug information; Rust's has none ever.
+    if name == "main" && code.rust && code.file.is_none() {
+        return true;
+    }
+    let rest_is_api = |prefix: &str| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase() || c == '_'))
+    };
+    (name.starts_with("__") && !name.starts_with("__pyx_"))
+        || FOREIGN_C.contains(&name)
+        || rest_is_api("Py")
+        || rest_is_api("_Py")
+        || ["uv_", "_dl_", "_IO_", "je_", "_rjem_", "SSL_", "EVP_", "CRYPTO_", "OPENSSL_"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+}
+
+/// The crate or outermost namespace that a path begins with; `None` for names without a path.
+///
+/// `<X as Trait>::f` is X's, unless X is a primitive, a tuple or a reference to such: then it is
+/// the trait's.
+fn first_segment(name: &str) -> Option<&str> {
+    let mut rest = name;
+    loop {
+        let before = rest;
+        rest = rest.trim_start_matches(['<', '&', '*', '[', ' ']);
+        if !rest.starts_with("(anonymous") {
+            rest = rest.trim_start_matches('(');
+        }
+        for word in
+            ["mut ", "const ", "dyn ", "impl ", "for", "non-virtual thunk to ", "virtual thunk to "]
+        {
+            match rest.strip_prefix(word) {
+                Some(inner) if word != "for" => rest = inner,
+                // for<'a> fn(…)
+                Some(inner) if inner.starts_with('<') => {
+                    rest = inner.split_once('>').map_or(inner, |(_, after)| after);
+                }
+                _ => {}
+            }
+        }
+        if rest == before {
+            break;
+        }
+    }
+    let end =
+        rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$')).unwrap_or(rest.len());
+    let (segment, after) = rest.split_at(end);
+    if after.starts_with("::") && !segment.is_empty() {
+        return Some(segment);
+    }
+    if rest.starts_with("(anonymous") {
+        return Some("(anonymous");
+    }
+    if !name.starts_with('<') {
+        // `Class<…>::method` of C++ has a path all the same; its own name is the outermost.
+        return after.starts_with('<').then_some(segment).filter(|_| name.contains(">::"));
+    }
+    // <u8 as Trait>::f, <(A, B) as Trait>::f, <fn() as Trait>::f
+    let (_, by_trait) = name.split_once(" as ")?;
+    let end = by_trait.find("::")?;
+    Some(by_trait[..end].trim_start_matches('<'))
+}
+
+/// Binaries of the system, of runtimes and of dependencies.
+pub(super) fn foreign_module(path: &str) -> bool {
+    const LIBRARIES: [&str; 25] = [
+        "ld-",
+        "ld.so",
+        "libc.so",
+        "libc-2.",
+        "libc++",
+        "libcrypto.",
+        "libcrypto-",
+        "libdl.",
+        "libdl-",
+        "libgcc_s",
+        "libjvm.",
+        "libm.so",
+        "libm-2.",
+        "libnode.",
+        "libnss_",
+        "libpthread",
+        "libpython",
+        "libresolv",
+        "librt.",
+        "librt-",
+        "libssl.",
+        "libssl-",
+        "libstdc++",
+        "libuv.",
+        "linux-vdso",
+    ];
+    const SYSTEM: [&str; 5] = ["/lib/", "/lib64/", "/lib32/", "/usr/lib", "/nix/store/"];
+    const DEPENDENCIES: [&str; 4] =
+        ["/site-packages/", "/dist-packages/", "/node_modules/", "/lib-dynload/"];
+    const INTERPRETERS: [&str; 9] =
+        ["python", "pypy", "node", "java", "ruby", "perl", "php", "deno", "bun"];
+    if path.starts_with('[') {
+        return true;
+    }
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if LIBRARIES.iter().any(|library| name.starts_with(library)) {
+        return true;
+    }
+    let is_library = name.contains(".so") || name.ends_with(".node");
+    if is_library {
+        return SYSTEM.iter().any(|dir| path.starts_with(dir))
+            || DEPENDENCIES.iter().any(|dir| path.contains(dir));
+    }
+    // python3.11, pypy3, php8.2 — but not python-service or node_exporter.
+    INTERPRETERS.iter().any(|interpreter| {
+        name.strip_prefix(interpreter)
+            .is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+    }) || name == "nodejs"
+}
