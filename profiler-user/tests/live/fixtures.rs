@@ -1,0 +1,135 @@
+//! Builds the programs under `tests/fixtures`, once, and starts them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::load::loopback;
+use crate::process::Process;
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// Where built fixtures are: `STALLSCOPE_FIXTURES`, or the workspace's `target/fixtures`.
+fn built() -> PathBuf {
+    given().unwrap_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("fixtures"))
+}
+
+fn given() -> Option<PathBuf> {
+    std::env::var_os("STALLSCOPE_FIXTURES").map(PathBuf::from)
+}
+
+/// A path below `tests/fixtures`, for programs that are interpreted.
+pub(crate) fn script(path: &str) -> PathBuf {
+    sources().join(path)
+}
+
+/// The axum service's binary, with its own release profile.
+pub(crate) fn axum_service() -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        if given().is_some() {
+            return;
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        run(Command::new(cargo)
+            .args(["build", "--quiet", "--release", "--locked", "--manifest-path"])
+            .arg(sources().join("axum-service/Cargo.toml"))
+            .arg("--target-dir")
+            .arg(built())
+            // Flags of the outer build (coverage, frame pointers) would make it another program.
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS"));
+    });
+    built().join("release/axum-service")
+}
+
+/// A C program of `fixtures/c`, by its name without `.c`.
+pub(crate) fn c(name: &str) -> PathBuf {
+    static COMPILER: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
+    let binary = built().join("c").join(name);
+    let source = sources().join("c").join(name).with_extension("c");
+    let header = sources().join("c/truth.h");
+    if given().is_none() && !(is_newer(&binary, &source) && is_newer(&binary, &header)) {
+        std::fs::create_dir_all(built().join("c")).expect("target is writable");
+        run(Command::new("cc").args(["-O2", "-g", "-pthread", "-o"]).arg(&binary).arg(&source));
+    }
+    binary
+}
+
+fn is_newer(file: &Path, than: &Path) -> bool {
+    let time = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
+    matches!((time(file), time(than)), (Some(file), Some(than)) if file >= than)
+}
+
+fn run(command: &mut Command) {
+    let status = command.stdin(Stdio::null()).status();
+    assert!(
+        status.as_ref().is_ok_and(std::process::ExitStatus::success),
+        "{command:?}: {status:?}"
+    );
+}
+
+/// Starts a C program and waits until it says that it is ready.
+pub(crate) fn start_c(name: &str, arguments: &[&str]) -> Process {
+    let process = Process::start(Command::new(c(name)).args(arguments));
+    process.wait_for_key("ready");
+    process
+}
+
+/// A running axum service.
+pub(crate) struct AxumService {
+    pub(crate) process: Process,
+    pub(crate) address: std::net::SocketAddr,
+}
+
+/// Starts the axum service and waits until it listens.
+pub(crate) fn start_axum() -> AxumService {
+    start_axum_by(&mut Command::new(axum_service()))
+}
+
+/// The same through any command that becomes the service.
+pub(crate) fn start_axum_by(command: &mut Command) -> AxumService {
+    let process = Process::start(command);
+    let port = process.wait_for_key("port").as_u64().expect("a number");
+    AxumService { process, address: loopback(port) }
+}
+
+/// A folder that is removed at the end of the test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("stallscope-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the temporary folder is writable");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file into it and gives its path.
+    pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, content).expect("the temporary folder is writable");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Builds everything ahead: `cargo test --test live fixtures::` before a run without a compiler.
+#[test]
+fn all_fixtures_build() {
+    assert!(axum_service().is_file());
+    for name in ["idle_loop", "poll_loop", "spin_no_loop", "threads_later", "exec_later"] {
+        assert!(c(name).is_file(), "{name}");
+    }
+}

@@ -1,0 +1,44 @@
+//! Live tests: real, unmodified programs, watched from outside by the `stallscope` binary.
+//!
+//! They need root, and skip visibly without it. They share the CPU, so they take turns by
+//! themselves ([`gate`]); `cargo test` needs no flags. What each file protects:
+//!
+//! | file | protects |
+//! |---|---|
+//! | `core.rs` | the least that must work on every kernel; runs inside the kernel matrix's guests too |
+//! | `tokio.rs` | a release-built axum service: every stall, its cause, its line, its duration |
+//! | `redis.rs` | Debian's redis-server, untouched: causes and function names without debug information |
+//! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
+//! | `quiet.rs` | healthy programs: nothing is reported |
+//! | `lifecycle.rs` | targets and profilers that come and go; exit codes |
+//!
+//! The rest is the harness:
+//!
+//! | file | does |
+//! |---|---|
+//! | `gate.rs` | privileges, turn-taking, visible skips, slower machines |
+//! | `fixtures.rs` | builds the programs under `tests/fixtures` and starts them |
+//! | `process.rs` | child processes that never outlive their test, and their output |
+//! | `stallscope.rs` | starts the binary, stops it, collects its report |
+//! | `report.rs` | the JSON report with its invariants checked |
+//! | `truth.rs` | what a program says about its own stalls, matched with what was reported |
+//! | `load.rs` | a small HTTP client and many of them at once |
+//!
+//! Environment: `STALLSCOPE_BIN` (the binary to test), `STALLSCOPE_FIXTURES` (fixtures built
+//! before, nothing is compiled), `STALLSCOPE_SLOW=N` (time-outs times N), `STALLSCOPE_NO_SKIP=1`
+//! (what would be skipped fails).
+
+mod fixtures;
+mod gate;
+mod load;
+mod process;
+mod report;
+mod stallscope;
+mod truth;
+
+mod core;
+mod lifecycle;
+mod quiet;
+mod redis;
+mod runtimes;
+mod tokio;
