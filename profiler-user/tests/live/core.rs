@@ -7,36 +7,34 @@ use crate::gate::{enter, patience, slowness};
 use crate::load::{get, get_ok};
 use crate::report::Stall;
 use crate::stallscope::Watch;
-use crate::truth::{Truth, match_all};
+use crate::truth::{Truth, check_all};
 
-/// Profiles one request of the axum service and checks it against what the service measured.
-fn one_request(path: &str) {
+/// Profiles three requests, one after the other, and checks them against what the service measured.
+fn requests(path: &str) {
     let Some(_turn) = enter() else { return };
     let service = start_axum();
     get_ok(service.address, "/healthy");
     let watch = Watch::profile(service.process.pid());
-    get_ok(service.address, path);
-    let truths = service.process.wait_for_truths(1, patience(10));
-    let report = watch.stop();
-    let matches = match_all(&truths, &report.stalls);
-    assert_eq!(matches.len(), 1, "one request, one stall: {report:#?}");
-    matches[0].check_duration();
-    matches[0].check_blame();
+    (0..3).for_each(|_| get_ok(service.address, path));
+    let truths = service.process.wait_for_truths(3, patience(10));
+    let report = watch.settle_and_stop();
+    let matches = check_all(&truths, &report.stalls);
+    assert_eq!(matches.len(), 3, "one request, one stall: {report:#?}");
 }
 
 #[test]
 fn axum_sleep_is_measured_and_its_line_blamed() {
-    one_request("/sleep");
+    requests("/sleep");
 }
 
 #[test]
 fn axum_spin_is_measured_and_its_line_blamed() {
-    one_request("/spin");
+    requests("/spin");
 }
 
 #[test]
 fn axum_mutex_is_measured_and_its_line_blamed() {
-    one_request("/mutex");
+    requests("/mutex");
 }
 
 #[test]
@@ -66,18 +64,8 @@ fn check_c_stalls(truths: &[Truth], stalls: &[Stall], all_told: usize) {
         })
         .cloned()
         .collect();
-    let matches = match_all(truths, &inside);
-    assert_eq!(
-        matches.len(),
-        truths.len(),
-        "one stall for one sleep: {matches:#?}",
-        matches = inside
-    );
-    for one in matches {
-        one.check_duration();
-        one.check_blame();
-        assert_eq!(one.truths.len(), 1);
-    }
+    let matches = check_all(truths, &inside);
+    assert_eq!(matches.len(), truths.len(), "one stall for one sleep: {inside:#?}");
     assert!(stalls.len() <= all_told + 1, "{} stalls of {all_told} sleeps", stalls.len());
 }
 
@@ -100,11 +88,9 @@ fn two_thousand_short_sleeps_are_one_stall() {
     let watch = Watch::profile(service.process.pid());
     get_ok(service.address, "/many");
     let truths = service.process.wait_for_truths(1, patience(10));
-    let report = watch.stop();
-    let matches = match_all(&truths, &report.stalls);
+    let report = watch.settle_and_stop();
+    let matches = check_all(&truths, &report.stalls);
     assert_eq!(matches.len(), 1, "{report:#?}");
-    matches[0].check_duration();
-    matches[0].check_blame();
     let stall = matches[0].stall;
     let sleeps = stall.syscalls.iter().find(|call| call.name.ends_with("nanosleep"));
     let sleeps = sleeps.unwrap_or_else(|| panic!("no nanosleep: {stall:#?}"));
@@ -184,10 +170,7 @@ fn a_five_second_stall_is_reported_while_it_lasts() {
         assert_eq!(reported_at, [1, 2, 4], "seconds at which it was reported");
     }
     assert!(!reported_at.is_empty(), "never reported while it lasted");
-    let matches = match_all(std::slice::from_ref(&truth), &report.stalls);
-    assert_eq!(matches.len(), 1);
-    matches[0].check_duration();
-    matches[0].check_blame();
+    assert_eq!(check_all(std::slice::from_ref(&truth), &report.stalls).len(), 1);
 }
 
 #[test]

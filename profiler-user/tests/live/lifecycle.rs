@@ -10,7 +10,7 @@ use crate::load::{Load, get_ok};
 use crate::process::Process;
 use crate::report::{Report, Stall};
 use crate::stallscope::{Watch, binary, command, run};
-use crate::truth::{Truth, match_all};
+use crate::truth::{Truth, check_all};
 
 /// A profile whose target went away: it ends soon, with what it saw. The report is there, so 0;
 /// 4, "the target is gone", is right as well.
@@ -28,10 +28,7 @@ fn check_part(truths: &[Truth], stalls: &[Stall]) {
         .filter(|s| window.contains(&(s.start_unix_ns + s.duration_ns / 2)))
         .cloned()
         .collect();
-    for one in match_all(truths, &inside) {
-        one.check_duration();
-        one.check_blame();
-    }
+    check_all(truths, &inside);
 }
 
 #[test]
@@ -140,9 +137,8 @@ fn stallscope_killed_at_any_moment_harms_nobody() {
     let watch = Watch::profile(service.process.pid());
     get_ok(service.address, "/sleep");
     let truths = service.process.wait_for_truths(1, patience(10));
-    std::thread::sleep(Duration::from_millis(100));
-    let report = watch.stop();
-    match_all(&truths, &report.stalls).iter().for_each(|one| one.check_blame());
+    let report = watch.settle_and_stop();
+    check_all(&truths, &report.stalls);
 }
 
 fn tracer_of(pid: u32) -> u32 {

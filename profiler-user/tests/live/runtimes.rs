@@ -95,7 +95,7 @@ fn nginx_backtracking_regex_is_cpu() {
     let slack = waited / 20 + Duration::from_millis(10) * slowness();
     assert!(measured + slack >= waited, "{measured:?} reported, the client waited {waited:?}");
     assert!(
-        stall.names(&["ngx_http_regex_exec", "ngx_http_script_regex_start_code"]),
+        stall.names(&["ngx_regex_exec", "ngx_http_regex_exec", "ngx_http_script_regex_start_code"]),
         "{stall:#?}"
     );
 }
@@ -139,7 +139,8 @@ fn check_script(process: &Process, runtimes: &[&str]) {
     assert_eq!(matches.len(), 3, "one stall for one call: {inside:#?}");
     for one in matches {
         one.check_duration();
-        assert_eq!(one.stall.cause, one.truths[0].cause(), "{one}");
+        // The line is the interpreter's: whoever reads its frames checks that.
+        one.check_cause();
         assert!(runtimes.contains(&one.stall.runtime.as_str()), "{one}");
     }
 }

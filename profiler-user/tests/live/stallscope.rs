@@ -105,6 +105,12 @@ impl Watch {
         }
     }
 
+    /// Lets the last turn end, which goes on for a moment after its answer was sent, then stops.
+    pub(crate) fn settle_and_stop(self) -> Report {
+        std::thread::sleep(Duration::from_millis(100) * slowness());
+        self.stop()
+    }
+
     /// Ctrl-C, then the report. The command must end at once, with code 0.
     pub(crate) fn stop(mut self) -> Report {
         self.process.signal(libc::SIGINT);

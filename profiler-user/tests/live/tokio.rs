@@ -2,14 +2,13 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
 
 use crate::fixtures::{AxumService, Folder, axum_service, start_axum_by};
 use crate::gate::{enter, has_programs, patience};
 use crate::load::{get_ok, together};
 use crate::report::Report;
 use crate::stallscope::Watch;
-use crate::truth::{Truth, match_all};
+use crate::truth::{Truth, check_all};
 
 /// All kinds of blocking call, shortest queue first.
 const ENDPOINTS: [&str; 5] = ["/sleep", "/fifo", "/spin", "/mutex", "/dns"];
@@ -51,9 +50,7 @@ fn watch_while(load: impl FnOnce(&AxumService), expected: usize) -> Option<(Vec<
     let watch = Watch::profile(target.service.process.pid());
     load(&target.service);
     let truths = target.service.process.wait_for_truths(expected, patience(10));
-    // The last turn ends after its answer was sent.
-    std::thread::sleep(Duration::from_millis(100));
-    let report = watch.stop();
+    let report = watch.settle_and_stop();
     assert_eq!(truths.len(), expected, "each request blocked once");
     assert!(
         report.loops.iter().all(|one| ["tokio", "native"].contains(&one.runtime.as_str())),
@@ -62,20 +59,12 @@ fn watch_while(load: impl FnOnce(&AxumService), expected: usize) -> Option<(Vec<
     Some((truths, report))
 }
 
-fn check_all(truths: &[Truth], report: &Report) {
-    for one in match_all(truths, &report.stalls) {
-        one.check_duration();
-        one.check_blame();
-    }
-}
-
 /// Three requests one after the other: three stalls of one call each.
 fn alone(path: &'static str, syscall: Option<&str>) {
     let Some(_turn) = enter() else { return };
     let three = |service: &AxumService| (0..3).for_each(|_| get_ok(service.address, path));
     let Some((truths, report)) = watch_while(three, 3) else { return };
-    check_all(&truths, &report);
-    let matches = match_all(&truths, &report.stalls);
+    let matches = check_all(&truths, &report.stalls);
     assert_eq!(matches.len(), 3, "one request, one stall: {report:#?}");
     for one in matches {
         assert_eq!(one.truths.len(), 1, "{one}");
@@ -92,7 +81,7 @@ fn crowded(path: &'static str) {
     let Some(_turn) = enter() else { return };
     let twenty = |service: &AxumService| together(service.address, &[path], 20);
     let Some((truths, report)) = watch_while(twenty, 20) else { return };
-    check_all(&truths, &report);
+    check_all(&truths, &report.stalls);
 }
 
 #[test]
@@ -151,7 +140,7 @@ fn all_endpoints_mixed_under_twenty_clients() {
     let Some(_turn) = enter() else { return };
     let mixed = |service: &AxumService| together(service.address, &ENDPOINTS, 20);
     let Some((truths, report)) = watch_while(mixed, 20 * ENDPOINTS.len()) else { return };
-    check_all(&truths, &report);
+    check_all(&truths, &report.stalls);
     for path in ENDPOINTS {
         let endpoint = &path[1..];
         let told = truths.iter().filter(|truth| truth.endpoint == endpoint).count();
