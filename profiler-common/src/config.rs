@@ -80,7 +80,7 @@ pub const FUTEX_LOCK: u32 = 3;
 pub struct Adopt {
     /// When the turn is known to have begun at the latest (`CLOCK_MONOTONIC`).
     pub start_ns: u64,
-    /// What the thread sleeps in: a cause, or [`ADOPT_RUNNING`].
+    /// What the thread sleeps in: a cause, [`ADOPT_RUNNING`] or [`ADOPT_PARKED`].
     pub cause: u32,
     /// The system call it sleeps in.
     pub nr: i32,
@@ -88,3 +88,5 @@ pub struct Adopt {
 
 /// The adopted thread was runnable or running.
 pub const ADOPT_RUNNING: u32 = u32::MAX;
+/// The adopted thread was parked; `nr` is its park class.
+pub const ADOPT_PARKED: u32 = u32::MAX - 1;

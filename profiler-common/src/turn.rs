@@ -651,6 +651,17 @@ impl ThreadState {
         }
     }
 
+    /// The thread was parked when stallscope attached: its next turn begins at its wake-up.
+    #[inline(always)]
+    pub fn adopt_parked(&mut self, since_ns: u64) {
+        self.stats.since_ns = since_ns;
+        self.phase = PHASE_PARKED;
+        self.cpu = CPU_OFF;
+        self.off = OFF_PARK;
+        self.park_ns = since_ns;
+        self.mark_ns = since_ns;
+    }
+
     #[inline(always)]
     fn begin(&mut self, start_ns: u64) {
         let turn = &mut self.record.turn;

@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_user};
-use profiler_common::arch::UserRegs;
+use profiler_common::arch::{RED_ZONE, UserRegs};
 use profiler_common::capture::{BUFFERS, Capture, CaptureHead, KERNEL_FRAMES, MAX_PAGES, PAGE};
 use profiler_common::config::Target;
 use profiler_common::counters::Counter;
@@ -71,7 +71,7 @@ pub(crate) fn take(
 #[inline(always)]
 fn copy_stack(stack_end: u64, capture: &mut Capture) {
     let sp = capture.head.regs.sp();
-    let base = sp & !(PAGE as u64 - 1);
+    let base = sp.wrapping_sub(RED_ZONE) & !(PAGE as u64 - 1);
     let mut mask = 0_u32;
     let mut pages = 0_u32;
     let mut failures = 0_u32;
@@ -126,7 +126,8 @@ fn fingerprint(tgid: u32, capture: &Capture, subject: &Subject) -> u64 {
 /// of the loop. A last incomplete chunk (the process's or thread's own start) is left out.
 #[inline(always)]
 fn mix_stack(mut hash: u64, capture: &Capture, sp: u64, target: &Target) -> u64 {
-    let skip = sp & (PAGE as u64 - 8);
+    // Below two pages by construction; the mask shows it to the verifier.
+    let skip = sp.wrapping_sub(capture.head.base) & (2 * PAGE as u64 - 8);
     let copied = u64::from(capture.head.bytes).wrapping_sub(size_of::<CaptureHead>() as u64);
     let pages: *const u8 = (&raw const capture.pages).cast();
     let words: *const u64 = pages.wrapping_add(skip as usize).cast();
@@ -135,7 +136,7 @@ fn mix_stack(mut hash: u64, capture: &Capture, sp: u64, target: &Target) -> u64 
             break;
         }
         for index in 0..CHUNK_WORDS {
-            // SAFETY: `skip` is below a page, and the chunks end within the second one after it;
+            // SAFETY: `skip` is below two pages, and the chunks end within the second one after it;
             // the capture has more pages than that.
             let word = unsafe { *words.add(chunk * CHUNK_WORDS + index) };
             if is_code(word, target) {

@@ -6,7 +6,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use profiler_common::arch::{UserRegs, is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{
-    ADOPT_RUNNING, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL, TARGET_LEARN_FUTEXES,
+    ADOPT_PARKED, ADOPT_RUNNING, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL, TARGET_LEARN_FUTEXES,
 };
 use profiler_common::counters::Counter;
 use profiler_common::record::{KIND_FUTEX, KIND_LOOP};
@@ -286,11 +286,16 @@ pub(crate) fn adopt(state: &mut ThreadState, now: u64) {
     let tid = state.record.header.tid;
     // SAFETY: the value is copied; user space writes it once.
     let Some(found) = (unsafe { ADOPT.get(tid) }).copied() else { return };
+    let _ = ADOPT.remove(tid);
     if state.slot == 0 {
         take_slot(state);
     }
-    let asleep_in =
-        if found.cause == ADOPT_RUNNING { None } else { Some((found.cause as u8, found.nr)) };
-    state.adopt(found.start_ns, asleep_in, now);
-    let _ = ADOPT.remove(tid);
+    if found.cause == ADOPT_PARKED {
+        state.park_mask |= found.nr as u32;
+        state.adopt_parked(found.start_ns);
+    } else if found.cause == ADOPT_RUNNING {
+        state.adopt(found.start_ns, None, now);
+    } else {
+        state.adopt(found.start_ns, Some((found.cause as u8, found.nr)), now);
+    }
 }

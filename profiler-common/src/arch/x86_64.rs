@@ -10,6 +10,9 @@ pub const REGS_BYTES: u64 = REG_WORDS as u64 * 8;
 /// a helper that finds the registers.
 pub const KERNEL_STACK_BYTES: u64 = 16384;
 
+/// Bytes below the stack pointer that belong to the function on top (psABI, section 3.2.2).
+pub const RED_ZONE: u64 = 128;
+
 const R10: usize = 7;
 const R8: usize = 9;
 const R9: usize = 8;

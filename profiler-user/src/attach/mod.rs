@@ -3,5 +3,8 @@
 pub mod btf;
 mod kernel;
 mod limits;
+pub mod proc;
+mod targets;
 
 pub use kernel::{Boundaries, Kernel, KernelError, KernelOptions};
+pub use targets::{TargetError, find};

@@ -1,0 +1,131 @@
+//! `/proc`: which processes and threads there are, and what the kernel says of them.
+
+use std::fs;
+use std::path::Path;
+
+/// Threads of a process.
+#[must_use]
+pub fn threads(pid: u32) -> Vec<u32> {
+    numeric_entries(Path::new(&format!("/proc/{pid}/task")))
+}
+
+/// All processes.
+#[must_use]
+pub fn processes() -> Vec<u32> {
+    numeric_entries(Path::new("/proc"))
+}
+
+fn numeric_entries(path: &Path) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A process's short name.
+#[must_use]
+pub fn name(pid: u32) -> Option<String> {
+    comm(&format!("/proc/{pid}/comm"))
+}
+
+/// A thread's name.
+#[must_use]
+pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
+    comm(&format!("/proc/{pid}/task/{tid}/comm"))
+}
+
+fn comm(path: &str) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into_owned())
+}
+
+/// A process's command line, its arguments joined by spaces; empty for kernel threads.
+#[must_use]
+pub fn command_line(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let arguments: Vec<_> = bytes
+        .split(|&byte| byte == 0)
+        .filter(|argument| !argument.is_empty())
+        .map(String::from_utf8_lossy)
+        .collect();
+    arguments.join(" ")
+}
+
+/// Fields of `/proc/PID/stat` behind the name, which may hold spaces and brackets.
+fn stat_fields(path: &str) -> Option<Vec<String>> {
+    let bytes = fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Start time of a process in clock ticks since boot: with the id it identifies the process.
+#[must_use]
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    // Field 22 (proc(5)); the fields here begin with the third.
+    stat_fields(&format!("/proc/{pid}/stat"))?.get(19)?.parse().ok()
+}
+
+/// Whether a process exists and is no zombie.
+#[must_use]
+pub fn is_alive(pid: u32) -> bool {
+    let fields = stat_fields(&format!("/proc/{pid}/stat"));
+    fields.and_then(|fields| fields.first().cloned()).is_some_and(|s| s != "Z" && s != "X")
+}
+
+/// The CPU a thread last ran on.
+#[must_use]
+pub fn last_cpu(pid: u32, tid: u32) -> Option<usize> {
+    stat_fields(&format!("/proc/{pid}/task/{tid}/stat"))?.get(36)?.parse().ok()
+}
+
+/// Whether an id names a process (and not merely one of its threads).
+#[must_use]
+pub fn is_process(pid: u32) -> bool {
+    thread_group(pid) == Some(pid)
+}
+
+/// The process that a thread belongs to.
+#[must_use]
+pub fn thread_group(tid: u32) -> Option<u32> {
+    let status = fs::read(format!("/proc/{tid}/status")).ok()?;
+    let text = String::from_utf8_lossy(&status);
+    text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// Whether a process has an epoll instance: it runs an event loop somewhere.
+#[must_use]
+pub fn has_epoll(pid: u32) -> bool {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .any(|target| target.as_os_str() == "anon_inode:[eventpoll]")
+}
+
+/// Kernel frames of a sleeping thread, innermost first, as names.
+#[must_use]
+pub fn kernel_stack(pid: u32, tid: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stack")).unwrap_or_default();
+    // [<0>] hrtimer_nanosleep+0x7b/0x110
+    text.lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .filter_map(|symbol| symbol.split('+').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_described() {
+        let pid = std::process::id();
+        assert!(is_alive(pid) && is_process(pid));
+        assert!(threads(pid).contains(&pid) && processes().contains(&pid));
+        assert!(start_ticks(pid).is_some_and(|ticks| ticks > 0));
+        assert!(!command_line(pid).is_empty());
+        assert!(last_cpu(pid, pid).is_some());
+        assert!(!has_epoll(pid));
+        assert!(!is_alive(u32::MAX) && start_ticks(u32::MAX).is_none());
+    }
+}

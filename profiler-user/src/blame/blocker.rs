@@ -1,0 +1,116 @@
+//! Which code is to blame: the user's own innermost frame that holds the most of the cause.
+
+use std::collections::HashMap;
+
+use super::{Blocker, Stack};
+use crate::stalls::{Cause, Ledger};
+use crate::symbolize::{Frame, FrameKind};
+
+/// A stack whose frames have names, before equal ones are merged.
+pub type NamedStack = Stack;
+
+/// The code to blame for a stall, if any can be.
+///
+/// Stacks are grouped by the function of their innermost user frame: a loop that spins over ten
+/// lines is one culprit, not ten. The line is the heaviest one in that function.
+#[must_use]
+pub fn blocker(cause: Cause, ledger: &Ledger, stacks: &[Stack]) -> Option<Blocker> {
+    if !cause.has_blocker() {
+        return None;
+    }
+    let mut functions: HashMap<(&str, Option<&str>), (u64, Vec<(&Frame, u64)>)> = HashMap::new();
+    for stack in stacks.iter().filter(|stack| stack.cause == cause) {
+        let Some(frame) = culprit(&stack.frames) else { continue };
+        let group =
+            functions.entry((&frame.function, frame.file.as_deref())).or_default();
+        group.0 += stack.total_ns;
+        match group.1.iter_mut().find(|(known, _)| known.line == frame.line) {
+            Some((_, ns)) => *ns += stack.total_ns,
+            None => group.1.push((frame, stack.total_ns)),
+        }
+    }
+    // The name breaks a tie, so that the same stall always gets the same verdict.
+    let (_, (total, lines)) =
+        functions.into_iter().max_by_key(|((name, _), (ns, _))| (*ns, std::cmp::Reverse(*name)))?;
+    let (frame, _) =
+        lines.into_iter().max_by_key(|(frame, ns)| (*ns, std::cmp::Reverse(frame.line)))?;
+    let of_cause = ledger.get(cause);
+    let share = if of_cause == 0 { 0.0 } else { (total as f64 / of_cause as f64).min(1.0) };
+    Some(Blocker {
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
+        kind: frame.kind,
+        share,
+    })
+}
+
+/// The innermost frame of the user's own code; without one the innermost that has a name and does
+/// not belong to the kernel.
+fn culprit(frames: &[Frame]) -> Option<&Frame> {
+    let inner_first = || frames.iter().rev();
+    inner_first()
+        .find(|frame| frame.user_code && frame.named)
+        .or_else(|| inner_first().find(|frame| frame.user_code))
+        .or_else(|| inner_first().find(|f| f.named && f.kind != FrameKind::Kernel))
+        .or_else(|| inner_first().find(|frame| frame.named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn frame(function: &str, line: u32, user_code: bool) -> Frame {
+        Frame {
+            function: Arc::from(function),
+            file: Some(Arc::from("src/main.rs")),
+            line: Some(line),
+            module: None,
+            kind: FrameKind::Native,
+            inlined: false,
+            user_code,
+            named: true,
+        }
+    }
+
+    fn stack(cause: Cause, total_ns: u64, frames: Vec<Frame>) -> Stack {
+        Stack { cause, total_ns, samples: 1, truncated: None, frames, holder: None }
+    }
+
+    #[test]
+    fn the_function_that_holds_the_most_is_blamed_at_its_heaviest_line() {
+        let mut ledger = Ledger::default();
+        ledger.add(Cause::Cpu, 100);
+        let stacks = vec![
+            stack(Cause::Cpu, 30, vec![frame("other", 1, true)]),
+            stack(Cause::Cpu, 20, vec![frame("spin", 5, true), frame("std::f", 9, false)]),
+            stack(Cause::Cpu, 25, vec![frame("spin", 6, true)]),
+            stack(Cause::Syscall, 999, vec![frame("reader", 7, true)]),
+        ];
+        let blocker = blocker(Cause::Cpu, &ledger, &stacks).expect("a blocker");
+        assert_eq!((&*blocker.function, blocker.line), ("spin", Some(6)));
+        assert!((blocker.share - 0.45).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nobody_is_blamed_for_being_kept_from_running() {
+        let mut ledger = Ledger::default();
+        ledger.add(Cause::Runqueue, 100);
+        let stacks = vec![stack(Cause::Runqueue, 100, vec![frame("victim", 1, true)])];
+        for cause in [Cause::Runqueue, Cause::Throttled, Cause::Stopped, Cause::Unexplained] {
+            assert!(blocker(cause, &ledger, &stacks).is_none());
+        }
+    }
+
+    #[test]
+    fn without_user_code_the_innermost_named_frame_is_blamed() {
+        let mut ledger = Ledger::default();
+        ledger.add(Cause::Syscall, 10);
+        let mut unnamed = frame("libx.so+0x10", 0, false);
+        unnamed.named = false;
+        let frames = vec![frame("main", 1, false), frame("nanosleep", 2, false), unnamed];
+        let found = blocker(Cause::Syscall, &ledger, &[stack(Cause::Syscall, 10, frames)]);
+        assert_eq!(&*found.expect("a blocker").function, "nanosleep");
+    }
+}

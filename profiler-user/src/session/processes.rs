@@ -1,0 +1,135 @@
+//! The processes and threads under watch: mappings, names, runtimes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use profiler_common::config::{CODE_RANGES, Target};
+
+use crate::attach::proc;
+use crate::binaries::ProcessMaps;
+use crate::blame::Runtime;
+use crate::runtimes::{ProcessRuntime, recognise};
+use crate::symbolize::{Symbolizer, printable};
+
+/// Mappings change when code is loaded; they are read again at most this often.
+const REFRESH: Duration = Duration::from_millis(200);
+
+/// One process.
+#[derive(Debug)]
+pub struct Process {
+    /// Its mappings as last read.
+    pub maps: ProcessMaps,
+    /// Its runtime; recognised when it is first needed.
+    pub runtime: ProcessRuntime,
+    read_at: Instant,
+    start_ticks: Option<u64>,
+}
+
+/// All processes.
+#[derive(Debug, Default)]
+pub struct Processes {
+    processes: HashMap<u32, Process>,
+    names: HashMap<u32, Arc<str>>,
+}
+
+impl Processes {
+    /// Takes note of a process, or reads it anew after an exec.
+    pub fn read(&mut self, pid: u32, symbolizer: &mut Symbolizer) -> &Process {
+        let maps = ProcessMaps::read(pid).unwrap_or_default();
+        let runtime = recognise(&maps, symbolizer);
+        let start_ticks = proc::start_ticks(pid);
+        let process = Process { maps, runtime, read_at: Instant::now(), start_ticks };
+        self.processes.insert(pid, process);
+        &self.processes[&pid]
+    }
+
+    /// A process, read if it is new.
+    pub fn get(&mut self, pid: u32, symbolizer: &mut Symbolizer) -> &Process {
+        if !self.processes.contains_key(&pid) {
+            self.read(pid, symbolizer);
+        }
+        &self.processes[&pid]
+    }
+
+    /// Reads the mappings again, unless that was done a moment ago or the process is gone.
+    /// Returns whether they are new.
+    pub fn refresh(&mut self, pid: u32) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        if process.read_at.elapsed() < REFRESH {
+            return false;
+        }
+        process.read_at = Instant::now();
+        match ProcessMaps::read(pid) {
+            Ok(maps) if !maps.all().is_empty() => {
+                process.maps = maps;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The runtime of a process that was read before.
+    #[must_use]
+    pub fn runtime(&self, pid: u32) -> Runtime {
+        self.processes.get(&pid).map_or(Runtime::Native, |process| process.runtime.runtime)
+    }
+
+    /// Whether a process that was read before still is that process.
+    #[must_use]
+    pub fn is_alive(&self, pid: u32) -> bool {
+        let Some(process) = self.processes.get(&pid) else { return false };
+        proc::is_alive(pid) && proc::start_ticks(pid) == process.start_ticks
+    }
+
+    /// Processes that were read.
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        let mut pids: Vec<_> = self.processes.keys().copied().collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// Forgets a process; names of its threads are kept for the summary.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// A thread's name now, or the last one known.
+    pub fn thread_name(&mut self, pid: u32, tid: u32) -> Arc<str> {
+        if let Some(name) = proc::thread_name(pid, tid) {
+            let name: Arc<str> = Arc::from(&*printable(&name));
+            self.names.insert(tid, name.clone());
+            return name;
+        }
+        self.names.get(&tid).cloned().unwrap_or_else(|| Arc::from("?"))
+    }
+}
+
+/// What the kernel side needs to know of a process: where its code lies.
+#[must_use]
+pub fn target(maps: &ProcessMaps, flags: u32) -> Target {
+    let mut code = [[0_u64; 2]; CODE_RANGES];
+    let executable = maps.all().iter().find(|m| m.executable && m.is_file());
+    let program = executable.map(|m| m.path.clone());
+    for mapping in maps.all().iter().filter(|m| m.executable) {
+        // The program, the libraries, and code without a file (a JIT's), each as one range.
+        let range = if !mapping.is_file() {
+            if mapping.path.starts_with('[') {
+                continue;
+            }
+            2
+        } else if Some(&mapping.path) == program.as_ref() {
+            0
+        } else {
+            1
+        };
+        let [start, end] = &mut code[range];
+        if *end == 0 {
+            (*start, *end) = (mapping.start, mapping.end);
+        } else {
+            (*start, *end) = ((*start).min(mapping.start), (*end).max(mapping.end));
+        }
+    }
+    Target { code, flags, reserved: 0 }
+}
