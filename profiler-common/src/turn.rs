@@ -143,6 +143,8 @@ pub struct Turn {
     pub sampled_ns: u64,
     /// The part of it that was sampled in the kernel.
     pub sampled_kernel_ns: u64,
+    /// Longest single stretch off the CPU.
+    pub longest_ns: u64,
     /// Time of the last sample.
     pub last_sample_ns: u64,
     /// Time of the last capture that was sent.
@@ -362,9 +364,8 @@ impl ThreadState {
             self.park_ns = now;
             return None;
         }
-        let started_at_poll = self.polling != 0
-            && armed_since != 0
-            && armed_since <= self.record.turn.start_ns;
+        let started_at_poll =
+            self.polling != 0 && armed_since != 0 && armed_since <= self.record.turn.start_ns;
         if started_at_poll {
             // The turn before ended when this park was entered, and nothing has run since.
             self.park_ns = self.record.turn.start_ns;
@@ -419,6 +420,10 @@ impl ThreadState {
         }
         if self.phase != PHASE_BUSY {
             return None;
+        }
+        let away = now.saturating_sub(mark);
+        if away > self.record.turn.longest_ns {
+            self.record.turn.longest_ns = away;
         }
         if self.off == OFF_PREEMPTED {
             self.charge(cause::RUNQUEUE, now.saturating_sub(mark));
@@ -651,6 +656,29 @@ impl ThreadState {
         }
     }
 
+    /// Charges the segment that is still open, up to `now`: for a copy of the state that is read
+    /// while the turn lasts.
+    pub fn settle(&mut self, now: u64) {
+        if self.is_off() {
+            let entry = self.off_entry;
+            if let Some(slept) = self.switch_in(now) {
+                self.weigh(entry, slept.ns);
+            }
+        } else {
+            self.close_cpu(now);
+        }
+    }
+
+    /// The thread runs another program now: what it parks in is not known, its statistics remain.
+    #[inline(always)]
+    pub fn forget_phase(&mut self) {
+        self.phase = PHASE_UNKNOWN;
+        self.park_mask = PARK_EPOLL;
+        self.poll_same = 0;
+        self.futex_sleeps = 0;
+        self.polling = 0;
+    }
+
     /// The thread was parked when stallscope attached: its next turn begins at its wake-up.
     #[inline(always)]
     pub fn adopt_parked(&mut self, since_ns: u64) {
@@ -669,6 +697,7 @@ impl ThreadState {
         turn.start_ns = start_ns;
         turn.ledger = [0; cause::COUNT];
         turn.sampled_ns = 0;
+        turn.longest_ns = 0;
         turn.sampled_kernel_ns = 0;
         turn.last_sample_ns = 0;
         turn.last_sent_ns = 0;
@@ -754,6 +783,6 @@ impl ThreadState {
 const _: () = {
     assert!(size_of::<SyscallUse>() == 24);
     assert!(size_of::<StackUse>() == 48);
-    assert!(size_of::<Turn>() == 48 + cause::COUNT * 8 + 24 + 16 + STACKS * 48 + SYSCALLS * 24);
+    assert!(size_of::<Turn>() == 56 + cause::COUNT * 8 + 24 + 16 + STACKS * 48 + SYSCALLS * 24);
     assert!(size_of::<LoopStats>() == 56 + cause::COUNT * 8);
 };

@@ -134,11 +134,7 @@ impl KernelTypes {
             }
             KIND_FUNC_PROTO => {
                 for _ in 0..count {
-                    members.push((
-                        string(strings, reader.u32(next)?),
-                        reader.u32(next + 4)?,
-                        0,
-                    ));
+                    members.push((string(strings, reader.u32(next)?), reader.u32(next + 4)?, 0));
                     next += 8;
                 }
             }

@@ -21,8 +21,7 @@ pub fn blocker(cause: Cause, ledger: &Ledger, stacks: &[Stack]) -> Option<Blocke
     let mut functions: HashMap<(&str, Option<&str>), (u64, Vec<(&Frame, u64)>)> = HashMap::new();
     for stack in stacks.iter().filter(|stack| stack.cause == cause) {
         let Some(frame) = culprit(&stack.frames) else { continue };
-        let group =
-            functions.entry((&frame.function, frame.file.as_deref())).or_default();
+        let group = functions.entry((&frame.function, frame.file.as_deref())).or_default();
         group.0 += stack.total_ns;
         match group.1.iter_mut().find(|(known, _)| known.line == frame.line) {
             Some((_, ns)) => *ns += stack.total_ns,
