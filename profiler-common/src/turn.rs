@@ -243,8 +243,8 @@ pub struct ThreadState {
     pub turn_flags: u32,
     /// Scratch of a search.
     pub search: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// Non-zero: user space was told that this is a loop.
+    pub announced: u32,
     /// Statistics.
     pub stats: LoopStats,
     /// The current turn behind a record header, sent as it lies here.
@@ -360,6 +360,9 @@ impl ThreadState {
     /// Ends the turn that a sleeping park ends.
     #[inline(always)]
     fn park(&mut self, now: u64, armed_since: u64) -> Option<Finished> {
+        if self.stats.since_ns == 0 {
+            self.stats.since_ns = now;
+        }
         if self.phase != PHASE_BUSY {
             self.park_ns = now;
             return None;
@@ -387,6 +390,9 @@ impl ThreadState {
         self.off = OFF_PARK;
         self.phase = PHASE_PARKED;
         self.polling = 0;
+        if self.stats.since_ns == 0 {
+            self.stats.since_ns = at;
+        }
         finished
     }
 
@@ -478,11 +484,9 @@ impl ThreadState {
         self.polling = 1;
     }
 
-    /// A sleeping poll or select of a thread that is not known as a loop. Returns whether it has
-    /// now slept often enough, from one and the same place, to be one: blocking code polls too,
-    /// but then it sleeps elsewhere as well.
+    /// A sleeping poll or select in a process without epoll.
     #[inline(always)]
-    pub fn proves_poll_loop(&mut self, ip: u64, sp: u64) -> bool {
+    pub fn poll_slept(&mut self, ip: u64, sp: u64) {
         if self.poll_ip == ip && self.poll_sp == sp {
             self.poll_same += 1;
         } else {
@@ -490,6 +494,13 @@ impl ThreadState {
             self.poll_sp = sp;
             self.poll_same = 1;
         }
+    }
+
+    /// Whether a thread that polls has slept often enough, from one and the same place, to be a
+    /// loop: blocking code polls too, but it waits for its work in a futex.
+    #[inline(always)]
+    #[must_use]
+    pub const fn proved_poll_loop(&self) -> bool {
         self.poll_same >= POLL_PROOF && self.poll_same > self.futex_sleeps
     }
 
@@ -636,7 +647,7 @@ impl ThreadState {
 
     /// Begins a turn that user space knows to have begun before.
     #[inline(always)]
-    pub fn adopt(&mut self, start_ns: u64, asleep_in: Option<(u8, i32)>, now: u64) {
+    pub fn adopt(&mut self, start_ns: u64, asleep_in: Option<(u8, i32)>) {
         self.stats.since_ns = start_ns;
         self.begin(start_ns);
         self.mark_ns = start_ns;
@@ -649,10 +660,7 @@ impl ThreadState {
                 self.off_nr = nr;
                 self.off_entry = NO_ENTRY;
             }
-            None => {
-                self.cpu = CPU_ON;
-                self.mark_ns = start_ns.min(now);
-            }
+            None => self.cpu = CPU_ON,
         }
     }
 
@@ -667,6 +675,13 @@ impl ThreadState {
         } else {
             self.close_cpu(now);
         }
+    }
+
+    /// The thread turned out to be no loop.
+    #[inline(always)]
+    pub fn forget_turn(&mut self) {
+        self.phase = PHASE_UNKNOWN;
+        self.polling = 0;
     }
 
     /// The thread runs another program now: what it parks in is not known, its statistics remain.
@@ -692,6 +707,9 @@ impl ThreadState {
 
     #[inline(always)]
     fn begin(&mut self, start_ns: u64) {
+        if self.stats.since_ns == 0 {
+            self.stats.since_ns = start_ns;
+        }
         let turn = &mut self.record.turn;
         turn.number += 1;
         turn.start_ns = start_ns;

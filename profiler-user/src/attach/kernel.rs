@@ -417,6 +417,17 @@ impl Kernel {
         Ok(map.insert(tid, adopt, 0)?)
     }
 
+    /// What is known of the futex a thread sleeps on.
+    #[must_use]
+    pub fn futex(&self, state: &ThreadState) -> Option<u32> {
+        let header = &state.record.header;
+        if state.futex == 0 {
+            return None;
+        }
+        let key = FutexKey { address: state.futex, tgid: header.tgid, tid: header.tid };
+        self.map::<HashMap<_, FutexKey, u32>>("FUTEXES").ok()?.get(&key, 0).ok()
+    }
+
     /// Answers what a futex is.
     pub fn set_futex(&mut self, key: FutexKey, class: u32) {
         if let Ok(mut futexes) = self.map_mut::<HashMap<_, FutexKey, u32>>("FUTEXES") {

@@ -36,6 +36,8 @@ pub enum Event {
         tid: u32,
         /// Class of its park: `PARK_*`.
         class: u32,
+        /// When it parked.
+        time_ns: u64,
     },
     /// A stack of a stall.
     Capture(Box<CaptureEvent>),
@@ -221,7 +223,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     let header: Header = read(bytes, 0)?;
     let Header { kind, tgid, tid, .. } = header;
     Ok(match kind {
-        KIND_LOOP => Event::LoopFound { tgid, tid, class: header.flags },
+        KIND_LOOP => Event::LoopFound { tgid, tid, class: header.flags, time_ns: header.time_ns },
         KIND_CAPTURE => Event::Capture(Box::new(capture(bytes, kind)?)),
         KIND_FUTEX => {
             Event::FutexQuestion { address: header.extra, capture: Box::new(capture(bytes, kind)?) }

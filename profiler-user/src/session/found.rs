@@ -3,20 +3,22 @@
 use profiler_common::arch::{is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{ADOPT_PARKED, ADOPT_RUNNING, Adopt, FUTEX_PARK, FutexKey};
-use profiler_common::turn::PARK_EPOLL;
+use profiler_common::turn::{PARK_EPOLL, PARK_POLL};
 
 use crate::attach::proc;
 use crate::events::{SnapshotEvent, StackCopy};
-use crate::runtimes::{FutexUse, classify_futex, is_worker};
+use crate::runtimes::{FutexUse, is_worker};
 use crate::session::pipeline::{Pipeline, Walked};
 use crate::stalls::{Captured, Cause, Ledger, RawStall, SleptIn};
-use crate::symbolize::Frame;
+use crate::unwind::{StackEnd, UnwoundStack};
 
 /// What a thread was found doing.
 #[derive(Debug)]
 pub(super) enum Found {
     /// A loop that waits for work.
     Parked { adopt: Adopt },
+    /// A thread that polls: it may prove to be a loop.
+    Polling { adopt: Adopt },
     /// A worker that waits for work on a futex.
     ParkedOnFutex { key: FutexKey, class: u32 },
     /// A loop that is in the middle of a turn.
@@ -53,6 +55,10 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
         let nr = PARK_EPOLL as i32;
         return Found::Parked { adopt: Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr } };
     }
+    if asleep && park_class(nr) == PARK_POLL && !proc::has_epoll(pid) {
+        let nr = PARK_POLL as i32;
+        return Found::Polling { adopt: Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr } };
+    }
     let process = pipeline.processes.get(pid, &mut pipeline.symbolizer);
     let tokio = process.runtime.parks_in_futex;
     let main_is_loop = lone_main && tid == pid;
@@ -76,13 +82,13 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
             Found::Nothing
         };
     }
-    let (user, frames) = walk(pipeline, seen);
+    let user = walk(pipeline, seen);
     if tokio {
-        if is_futex(nr) && classify_futex(&frames) == FutexUse::Park {
+        if is_futex(nr) && pipeline.classify(pid, &user) == FutexUse::Park {
             let key = FutexKey { address: seen.regs.arg0(), tgid: pid, tid };
             return Found::ParkedOnFutex { key, class: FUTEX_PARK };
         }
-        if !is_worker(&frames) {
+        if !is_worker(&pipeline.user_frames(pid, &user)) {
             return Found::Nothing;
         }
     }
@@ -109,22 +115,14 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
 }
 
 fn empty_stack() -> Walked {
-    let user = crate::unwind::UnwoundStack {
-        frames: Vec::new(),
-        end: crate::unwind::StackEnd::MemoryNotCaptured,
-    };
+    let user = UnwoundStack { frames: Vec::new(), end: StackEnd::MemoryNotCaptured };
     Walked { user, kernel: Vec::new() }
 }
 
-fn walk(
-    pipeline: &mut Pipeline,
-    seen: &SnapshotEvent,
-) -> (crate::unwind::UnwoundStack, Vec<Frame>) {
+fn walk(pipeline: &mut Pipeline, seen: &SnapshotEvent) -> UnwoundStack {
     let base = seen.regs.sp().saturating_sub(128) & !7;
     let copy = StackCopy::new(base, read_memory(seen.tgid, base, STACK_BYTES));
-    let user = pipeline.walk(seen.tgid, &seen.regs, &copy);
-    let frames = pipeline.user_frames(seen.tgid, &user);
-    (user, frames)
+    pipeline.walk(seen.tgid, &seen.regs, &copy)
 }
 
 /// Reads the target's memory from outside, up to the first page that is not there.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use profiler_common::arch::UserRegs;
-use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT};
+use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
 use crate::binaries::ProcessMaps;
 use crate::blame::{Boundary, Stack, Stall, SyscallUse, advise, blocker, detail};
@@ -16,6 +16,9 @@ use crate::session::processes::Processes;
 use crate::stalls::{Assembler, Captured, Cause, RawStall};
 use crate::symbolize::{Frame, Symbolizer};
 use crate::unwind::{Registers, StackEnd, Unwinder, UnwoundStack};
+
+/// Stalls kept of a thread until it proves to be a loop, which takes three polls.
+const UNPROVEN_MAX: usize = 8;
 
 /// A stack without names yet.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub struct Pipeline {
     clock: Clock,
     threshold_ns: u64,
     assembler: Assembler<Walked>,
+    /// Stalls of threads that have not proved to be loops, by thread.
+    unproven: HashMap<u32, Vec<Stall>>,
     unwinder: Unwinder,
     /// Names.
     pub symbolizer: Symbolizer,
@@ -57,6 +62,7 @@ impl Pipeline {
         Self {
             clock,
             assembler: Assembler::default(),
+            unproven: HashMap::new(),
             unwinder,
             symbolizer,
             processes: Processes::default(),
@@ -79,13 +85,29 @@ impl Pipeline {
                 self.assembler.leaf(leaf.tid, leaf.turn, leaf.id, leaf.ip, leaf.weight_ns);
                 None
             }
-            Event::Turn(turn) => self.ended(turn),
+            Event::Turn(turn) => {
+                let stall = self.ended(turn)?;
+                if turn.flags & FLAG_UNPROVEN == 0 {
+                    return Some(stall);
+                }
+                let held = self.unproven.entry(turn.tid).or_default();
+                if held.len() < UNPROVEN_MAX {
+                    held.push(stall);
+                }
+                None
+            }
             Event::Exit { tid, .. } => {
                 self.assembler.forget(*tid);
+                self.unproven.remove(tid);
                 None
             }
             _ => None,
         }
+    }
+
+    /// Stalls of a thread from the time before it proved to be a loop.
+    pub fn proved(&mut self, tid: u32) -> Vec<Stall> {
+        self.unproven.remove(&tid).unwrap_or_default()
     }
 
     fn ended(&mut self, event: &TurnEvent) -> Option<Stall> {
@@ -148,8 +170,24 @@ impl Pipeline {
     /// What a sleep on a futex is, by the runtime of its process.
     pub fn futex_use(&mut self, capture: &CaptureEvent) -> FutexUse {
         let user = self.walk(capture.tgid, &capture.regs, &capture.stack);
-        let frames = self.user_frames(capture.tgid, &user);
-        classify_futex(&frames)
+        self.classify(capture.tgid, &user)
+    }
+
+    /// What a sleep on a futex is, by its stack.
+    pub fn classify(&mut self, pid: u32, user: &UnwoundStack) -> FutexUse {
+        // Symbols alone are quick and often enough; a park that they show is one.
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        let by_symbols: Vec<Frame> = user
+            .frames
+            .iter()
+            .rev()
+            .filter_map(|frame| self.symbolizer.symbol_name(&process.maps, frame.lookup))
+            .map(Frame::of_symbol)
+            .collect();
+        if classify_futex(&by_symbols) == FutexUse::Park {
+            return FutexUse::Park;
+        }
+        classify_futex(&self.user_frames(pid, user))
     }
 
     /// Names a stack's user frames, root to leaf.

@@ -59,7 +59,11 @@ pub(super) fn loops(
             tid,
             thread: pipeline.processes.thread_name(known.pid, tid),
             runtime: pipeline.processes.runtime(known.pid),
-            observed_ns: until.saturating_sub(known.since_ns),
+            observed_ns: until.saturating_sub(if stats.since_ns == 0 {
+                known.since_ns
+            } else {
+                stats.since_ns.min(known.since_ns)
+            }),
             turns: stats.turns,
             busy_ns: stats.busy_ns,
             parked_ns: stats.parked_ns,

@@ -179,6 +179,13 @@ impl<'a> Watcher<'a> {
     ) -> Result<(Self, RingBuf<MapData>), WatchError> {
         let threads: usize = pids.iter().map(|&pid| proc::threads(pid).len()).sum();
         let threads = u32::try_from(threads).unwrap_or(u32::MAX);
+        // Slow things first: between attaching the programs and looking at the threads nothing
+        // should take time.
+        let unwinder = Unwinder::new(Box::new(LiveModules));
+        let mut pipeline = Pipeline::new(Clock::now(), settings.threshold_ns, unwinder, symbolizer);
+        for &pid in pids {
+            pipeline.processes.get(pid, &mut pipeline.symbolizer);
+        }
         let mut kernel = Kernel::load(&KernelOptions {
             threshold_ns: settings.threshold_ns,
             sample_rate: settings.sample_rate,
@@ -190,8 +197,6 @@ impl<'a> Watcher<'a> {
         let ring = kernel.take_events()?;
         let mut warnings = Vec::new();
         let boundaries = arm(&mut kernel, settings.boundaries, &mut warnings)?;
-        let unwinder = Unwinder::new(Box::new(LiveModules));
-        let pipeline = Pipeline::new(Clock::now(), settings.threshold_ns, unwinder, symbolizer);
         let governed = settings.boundaries == cli::Boundaries::Auto;
         let governor = (governed && boundaries != Boundaries::Sched)
             .then(|| Governor::new(settings.overhead_budget));
@@ -246,7 +251,7 @@ impl<'a> Watcher<'a> {
     /// Tells the kernel side where a process's code lies and how its runtime parks.
     fn describe_target(&mut self, pid: u32) -> Result<(), WatchError> {
         let known = self.kernel.target(pid).map_or(0, |target| target.flags);
-        let process = self.pipeline.processes.read(pid, &mut self.pipeline.symbolizer);
+        let process = self.pipeline.processes.get(pid, &mut self.pipeline.symbolizer);
         let learn = if process.runtime.parks_in_futex { TARGET_LEARN_FUTEXES } else { 0 };
         let target = processes::target(&process.maps, known | learn);
         Ok(self.kernel.set_target(pid, &target)?)
@@ -269,27 +274,44 @@ impl<'a> Watcher<'a> {
         };
         let lone: Vec<u32> =
             self.pids.iter().copied().filter(|&pid| !parked(pid) && proc::has_epoll(pid)).collect();
-        for mut snapshot in seen {
-            let lone_main = lone.contains(&snapshot.tgid);
-            snapshot.idle_ns = 0;
-            match found::judge(&mut self.pipeline, &snapshot, lone_main) {
-                Found::Parked { adopt } => {
-                    self.kernel.adopt(snapshot.tid, adopt)?;
-                    self.found_loop(snapshot.tgid, snapshot.tid);
-                }
-                Found::ParkedOnFutex { key, class } => self.kernel.set_futex(key, class),
-                Found::Stuck(_) => {
-                    let since = self.asleep_since(ring, &snapshot)?;
-                    snapshot.idle_ns = snapshot.time_ns.saturating_sub(since);
-                    let judged = found::judge(&mut self.pipeline, &snapshot, lone_main);
-                    if let Found::Stuck(stuck) = judged {
-                        self.kernel.adopt(snapshot.tid, stuck.adopt)?;
-                        self.found_loop(snapshot.tgid, snapshot.tid);
-                        self.stuck.push((*stuck, 0));
-                    }
-                }
-                Found::Nothing => {}
+        // Parked loops first: that takes no symbols, and their next turn is not to be missed.
+        let (quick, slow): (Vec<_>, Vec<_>) = seen.into_iter().partition(|snapshot| {
+            snapshot.state != 0 && profiler_common::arch::park_class(snapshot.regs.syscall()) != 0
+        });
+        for snapshot in quick.into_iter().chain(slow) {
+            self.take_note(ring, snapshot, &lone)?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel side begin where a thread was found.
+    fn take_note(
+        &mut self,
+        ring: &mut RingBuf<MapData>,
+        mut snapshot: SnapshotEvent,
+        lone: &[u32],
+    ) -> Result<(), WatchError> {
+        let SnapshotEvent { tgid, tid, time_ns, .. } = snapshot;
+        let lone_main = lone.contains(&tgid);
+        snapshot.idle_ns = 0;
+        match found::judge(&mut self.pipeline, &snapshot, lone_main) {
+            Found::Parked { adopt } => {
+                self.kernel.adopt(tid, adopt)?;
+                self.found_loop(tgid, tid, time_ns);
             }
+            Found::Polling { adopt } => self.kernel.adopt(tid, adopt)?,
+            Found::ParkedOnFutex { key, class } => self.kernel.set_futex(key, class),
+            Found::Stuck(_) => {
+                let since = self.asleep_since(ring, &snapshot)?;
+                snapshot.idle_ns = time_ns.saturating_sub(since);
+                if let Found::Stuck(stuck) = found::judge(&mut self.pipeline, &snapshot, lone_main)
+                {
+                    self.kernel.adopt(tid, stuck.adopt)?;
+                    self.found_loop(tgid, tid, stuck.start_ns);
+                    self.stuck.push((*stuck, 0));
+                }
+            }
+            Found::Nothing => {}
         }
         Ok(())
     }
@@ -349,7 +371,12 @@ impl<'a> Watcher<'a> {
 
     fn event(&mut self, event: &Event) -> Result<(), WatchError> {
         match event {
-            Event::LoopFound { tgid, tid, .. } => self.found_loop(*tgid, *tid),
+            Event::LoopFound { tgid, tid, time_ns, .. } => {
+                self.found_loop(*tgid, *tid, *time_ns);
+                for stall in self.pipeline.proved(*tid) {
+                    self.report(&stall)?;
+                }
+            }
             Event::FutexQuestion { address, capture } => {
                 let class = match self.pipeline.futex_use(capture) {
                     FutexUse::Park => profiler_common::config::FUTEX_PARK,
@@ -360,12 +387,13 @@ impl<'a> Watcher<'a> {
                 self.kernel.set_futex(key, class);
             }
             Event::Capture(capture) => self.learn_stack_end(capture),
-            Event::Fork { tgid, new_process: true, .. } => {
-                if !self.pids.contains(tgid) {
-                    self.pids.push(*tgid);
-                }
+            Event::Fork { tgid, new_process: true, .. } if !self.pids.contains(tgid) => {
+                self.pids.push(*tgid);
             }
-            Event::Exec { tgid } => self.describe_target(*tgid)?,
+            Event::Exec { tgid } => {
+                self.pipeline.processes.read(*tgid, &mut self.pipeline.symbolizer);
+                self.describe_target(*tgid)?;
+            }
             Event::Exit { tid, .. } => {
                 if let Some(known) = self.loops.get_mut(tid) {
                     summary::retire(&self.kernel, *tid, known, monotonic_ns());
@@ -381,8 +409,7 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    fn found_loop(&mut self, pid: u32, tid: u32) {
-        let since_ns = monotonic_ns();
+    fn found_loop(&mut self, pid: u32, tid: u32, since_ns: u64) {
         self.loops.entry(tid).or_insert(KnownLoop { pid, since_ns, last: None, next_report: None });
         // The name is kept for the time when the thread is gone.
         self.pipeline.processes.get(pid, &mut self.pipeline.symbolizer);
@@ -478,7 +505,14 @@ impl<'a> Watcher<'a> {
                 continue;
             }
             let turn = state.record.turn;
-            let age = now.saturating_sub(turn.start_ns);
+            // Asleep in what is known as a park by now: the turn ended when the sleep began.
+            let parked = state.is_asleep()
+                && self.kernel.futex(&state) == Some(profiler_common::config::FUTEX_PARK);
+            if parked && !all {
+                continue;
+            }
+            let until = if parked { state.mark_ns } else { now };
+            let age = until.saturating_sub(turn.start_ns);
             let at_attach = state.turn_flags != 0;
             let first = if at_attach { self.settings.threshold_ns } else { FIRST_ONGOING_NS };
             let Some(known) = self.loops.get_mut(&tid) else { continue };
@@ -486,7 +520,7 @@ impl<'a> Watcher<'a> {
                 Some((number, at)) if number == turn.number => at,
                 _ => turn.start_ns + first.max(self.settings.threshold_ns),
             };
-            if now < due && !(all && age >= self.settings.threshold_ns) {
+            if (now < due && !all) || age < self.settings.threshold_ns {
                 continue;
             }
             known.next_report = Some((turn.number, turn.start_ns + next_age(age)));
@@ -496,16 +530,19 @@ impl<'a> Watcher<'a> {
                 .filter_map(|capture| CaptureEvent::waiting(&capture).ok())
                 .filter(|capture| capture.turn == turn.number)
                 .collect();
-            state.settle(now);
+            if !parked {
+                state.settle(now);
+            }
             let exact = self.armed && self.armed_since_ns() <= turn.start_ns;
             let event = TurnEvent {
                 tgid: state.record.header.tgid,
                 tid,
-                end_ns: now,
+                end_ns: until,
                 flags: state.turn_flags | if exact { FLAG_EXACT } else { 0 },
                 turn: state.record.turn,
             };
-            if let Some(stall) = self.pipeline.ongoing(&event, &waiting) {
+            if let Some(mut stall) = self.pipeline.ongoing(&event, &waiting) {
+                stall.ongoing = !parked;
                 self.report(&stall)?;
             }
         }
