@@ -13,10 +13,10 @@ use aya::programs::{BtfTracePoint, FEntry, Iter, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 use profiler_common::arch::park_functions;
 use profiler_common::capture::{BUFFERS, Capture, PAGE};
-use profiler_common::config::{Adopt, Config, FutexKey, Target};
+use profiler_common::config::{Adopt, Config, FUTEX_PARK, FutexKey, Target};
 use profiler_common::counters::Counter;
 use profiler_common::histogram::BUCKETS;
-use profiler_common::turn::ThreadState;
+use profiler_common::turn::{Phase, ThreadState};
 use thiserror::Error;
 
 use crate::events::monotonic_ns;
@@ -34,6 +34,17 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(
 const RING_BYTES: u32 = 8 << 20;
 /// Length of the kernel's cheap filter by process id.
 const FILTER_BYTES: usize = 1 << 16;
+
+/// The programs that follow the scheduler and the lifecycle of threads; `sched_switch` last, so
+/// that nothing it relies on is missing.
+const SCHEDULER: [&str; 5] = [
+    "sched_process_fork",
+    "sched_process_exec",
+    "sched_process_exit",
+    "sched_waking",
+    "sched_switch",
+];
+const TICK: &str = "cpu_tick";
 
 /// Why the kernel side could not be set up.
 #[derive(Debug, Error)]
@@ -195,18 +206,45 @@ impl Kernel {
         Ok(RingBuf::try_from(map)?)
     }
 
+    /// Has the kernel verify the programs that every run needs: what takes time comes before
+    /// anything is attached.
+    ///
+    /// # Errors
+    /// A program is refused.
+    pub fn verify(&mut self) -> Result<(), KernelError> {
+        for name in SCHEDULER {
+            self.load_tracepoint(name)?;
+        }
+        let tick: &mut PerfEvent = self.program(TICK)?;
+        tick.load().map_err(|source| KernelError::Program { program: TICK, source })
+    }
+
+    /// Has the kernel verify the programs of one kind of boundaries.
+    ///
+    /// # Errors
+    /// A program is refused.
+    pub fn verify_boundaries(&mut self, boundaries: Boundaries) -> Result<(), KernelError> {
+        match boundaries {
+            Boundaries::Fentry => {
+                for (name, function) in self.park_functions() {
+                    self.load_fentry(name, function)?;
+                }
+                Ok(())
+            }
+            Boundaries::SysEnter => self.load_tracepoint("sys_enter"),
+            Boundaries::Sched => Ok(()),
+        }
+    }
+
     /// Attaches the programs that every run needs: scheduler and lifecycle.
     ///
     /// # Errors
     /// A program is refused.
     pub fn attach_scheduler(&mut self) -> Result<(), KernelError> {
-        for name in ["sched_process_fork", "sched_process_exec", "sched_process_exit"] {
+        for name in SCHEDULER {
             self.attach_tracepoint(name)?;
         }
-        self.attach_tracepoint("sched_waking")?;
-        self.attach_tracepoint("sched_switch")?;
-        let tick: &mut PerfEvent = self.program("cpu_tick")?;
-        tick.load().map_err(|source| KernelError::Program { program: "cpu_tick", source })
+        Ok(())
     }
 
     fn program<'a, P>(&'a mut self, name: &'static str) -> Result<&'a mut P, KernelError>
@@ -220,17 +258,43 @@ impl Kernel {
             .map_err(|source| KernelError::Program { program: name, source })
     }
 
-    fn attach_tracepoint(
-        &mut self,
-        name: &'static str,
-    ) -> Result<BtfTracePointLinkId, KernelError> {
+    fn load_tracepoint(&mut self, name: &'static str) -> Result<(), KernelError> {
         let refused = |source| KernelError::Program { program: name, source };
-        let btf = Btf::from_sys_fs()?;
+        let btf = self.btf.clone();
         let program: &mut BtfTracePoint = self.program(name)?;
         if program.fd().is_err() {
             program.load(name, &btf).map_err(refused)?;
         }
-        program.attach().map_err(refused)
+        Ok(())
+    }
+
+    fn attach_tracepoint(
+        &mut self,
+        name: &'static str,
+    ) -> Result<BtfTracePointLinkId, KernelError> {
+        self.load_tracepoint(name)?;
+        let program: &mut BtfTracePoint = self.program(name)?;
+        program.attach().map_err(|source| KernelError::Program { program: name, source })
+    }
+
+    fn load_fentry(
+        &mut self,
+        name: &'static str,
+        function: &'static str,
+    ) -> Result<(), KernelError> {
+        let refused = |source| KernelError::Program { program: name, source };
+        let btf = self.btf.clone();
+        let program: &mut FEntry = self.program(name)?;
+        if program.fd().is_err() {
+            program.load(function, &btf).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// The park functions that this kernel has, by program.
+    fn park_functions(&self) -> Vec<(&'static str, &'static str)> {
+        let there = |&(_, function): &(_, &str)| self.types.has_function(function);
+        park_functions().into_iter().filter(there).collect()
     }
 
     /// Begins to see every poll, in this way. The programs stay loaded when disarmed.
@@ -279,17 +343,12 @@ impl Kernel {
     }
 
     fn attach_fentry(&mut self) -> Result<(), KernelError> {
-        for (name, function) in park_functions() {
-            if !self.types.has_function(function) {
-                continue;
-            }
-            let refused = |source| KernelError::Program { program: name, source };
-            let btf = Btf::from_sys_fs()?;
+        for (name, function) in self.park_functions() {
+            self.load_fentry(name, function)?;
             let program: &mut FEntry = self.program(name)?;
-            if program.fd().is_err() {
-                program.load(function, &btf).map_err(refused)?;
-            }
-            let link = program.attach().map_err(refused)?;
+            let link = program
+                .attach()
+                .map_err(|source| KernelError::Program { program: name, source })?;
             self.fentry_links.push((name, link));
         }
         if self.fentry_links.is_empty() {
@@ -377,7 +436,7 @@ impl Kernel {
     /// Forgets a thread and frees its slot.
     pub fn forget_thread(&mut self, tid: u32) {
         if let Some(link) = self.ticks.remove(&tid)
-            && let Ok(program) = self.program::<PerfEvent>("cpu_tick")
+            && let Ok(program) = self.program::<PerfEvent>(TICK)
         {
             let _ = program.detach(link);
         }
@@ -428,6 +487,13 @@ impl Kernel {
         self.map::<HashMap<_, FutexKey, u32>>("FUTEXES").ok()?.get(&key, 0).ok()
     }
 
+    /// Whether a thread in a turn sleeps in what is known as a park by now: its turn ended when the
+    /// sleep began.
+    #[must_use]
+    pub fn is_parked(&self, state: &ThreadState) -> bool {
+        state.phase() == Phase::Busy && state.is_asleep() && self.futex(state) == Some(FUTEX_PARK)
+    }
+
     /// Answers what a futex is.
     pub fn set_futex(&mut self, key: FutexKey, class: u32) {
         if let Ok(mut futexes) = self.map_mut::<HashMap<_, FutexKey, u32>>("FUTEXES") {
@@ -460,7 +526,7 @@ impl Kernel {
             return Ok(());
         }
         let period = self.sample_period_ns;
-        let program: &mut PerfEvent = self.program("cpu_tick")?;
+        let program: &mut PerfEvent = self.program(TICK)?;
         let link = program
             .attach(
                 PerfEventConfig::Software(SoftwareEvent::CpuClock),
@@ -468,7 +534,7 @@ impl Kernel {
                 SamplePolicy::Period(period),
                 false,
             )
-            .map_err(|source| KernelError::Program { program: "cpu_tick", source })?;
+            .map_err(|source| KernelError::Program { program: TICK, source })?;
         self.ticks.insert(tid, link);
         Ok(())
     }
@@ -480,7 +546,7 @@ impl Kernel {
     pub fn snapshot(&mut self) -> Result<(), KernelError> {
         const NAME: &str = "snapshot_tasks";
         let refused = |source| KernelError::Program { program: NAME, source };
-        let btf = Btf::from_sys_fs()?;
+        let btf = self.btf.clone();
         let program: &mut Iter = self.program(NAME)?;
         if program.fd().is_err() {
             program.load("task", &btf).map_err(refused)?;
@@ -519,12 +585,6 @@ impl Kernel {
             .map(|info| u64::try_from(info.run_time().as_nanos()).unwrap_or(u64::MAX))
             .sum();
         (total > 0).then_some(total)
-    }
-
-    /// aya's view of the kernel's types.
-    #[must_use]
-    pub const fn btf(&self) -> &Btf {
-        &self.btf
     }
 }
 
@@ -566,7 +626,7 @@ mod tests {
         };
         let mut kernel = Kernel::load(&options).expect("load");
         let arm = |kernel: &mut Kernel| kernel.arm(Boundaries::SysEnter);
-        for step in [Kernel::attach_scheduler, arm, Kernel::snapshot] {
+        for step in [Kernel::verify, Kernel::attach_scheduler, arm, Kernel::snapshot] {
             if let Err(error) = step(&mut kernel) {
                 let mut text = String::new();
                 let mut source: Option<&dyn std::error::Error> = Some(&error);

@@ -155,9 +155,10 @@ fn try_programs(checks: &mut Vec<Check>) -> Boundaries {
         });
         works
     };
-    attempt("scheduler programs", true, kernel.attach_scheduler(), "turns, causes, stacks");
+    let scheduler = kernel.verify().and_then(|()| kernel.attach_scheduler());
+    attempt("scheduler programs", true, scheduler, "turns, causes, stacks");
     let own = std::process::id();
-    attempt("samples on CPU", true, kernel.tick(own), "perf event cpu-clock");
+    attempt("samples on CPU", true, kernel.tick(own), "perf event cpu-clock, per loop thread");
     attempt(
         "task iterator",
         false,

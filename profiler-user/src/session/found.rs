@@ -3,7 +3,7 @@
 use profiler_common::arch::{is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{ADOPT_PARKED, ADOPT_RUNNING, Adopt, FUTEX_PARK, FutexKey};
-use profiler_common::turn::{PARK_EPOLL, PARK_POLL};
+use profiler_common::turn::{PARK_EPOLL, PARK_FUTEX, PARK_POLL};
 
 use crate::attach::proc;
 use crate::events::{SnapshotEvent, StackCopy};
@@ -20,7 +20,7 @@ pub(super) enum Found {
     /// A thread that polls: it may prove to be a loop.
     Polling { adopt: Adopt },
     /// A worker that waits for work on a futex.
-    ParkedOnFutex { key: FutexKey, class: u32 },
+    ParkedOnFutex { key: FutexKey, class: u32, adopt: Adopt },
     /// A loop that is in the middle of a turn.
     Stuck(Box<Stuck>),
     /// Nothing that concerns us.
@@ -86,7 +86,9 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
     if tokio {
         if is_futex(nr) && pipeline.classify(pid, &user) == FutexUse::Park {
             let key = FutexKey { address: seen.regs.arg0(), tgid: pid, tid };
-            return Found::ParkedOnFutex { key, class: FUTEX_PARK };
+            let nr = PARK_FUTEX as i32;
+            let adopt = Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr };
+            return Found::ParkedOnFutex { key, class: FUTEX_PARK, adopt };
         }
         if !is_worker(&pipeline.user_frames(pid, &user)) {
             return Found::Nothing;

@@ -41,6 +41,7 @@ pub(super) fn loops(
     pipeline: &mut Pipeline,
     known: &Loops,
     now_ns: u64,
+    threshold_ns: u64,
 ) -> Vec<LoopSummary> {
     let mut summaries = Vec::new();
     for (&tid, known) in known {
@@ -49,7 +50,7 @@ pub(super) fn loops(
             None => {
                 let state = kernel.thread(tid);
                 let slot = state.map_or(0, |state| state.slot);
-                let stats = live_stats(state, known, now_ns);
+                let stats = live_stats(kernel, state, known, now_ns, threshold_ns);
                 (stats, kernel.histogram(slot).unwrap_or_default(), now_ns)
             }
         };
@@ -87,8 +88,14 @@ fn capped(histogram: &[u64], q: f64, stats: &LoopStats) -> u64 {
 }
 
 /// The statistics with the park that has not ended yet.
-fn live_stats(state: Option<ThreadState>, known: &KnownLoop, now_ns: u64) -> LoopStats {
-    let Some(state) = state.filter(|state| state.stats.since_ns != 0) else {
+fn live_stats(
+    kernel: &Kernel,
+    state: Option<ThreadState>,
+    known: &KnownLoop,
+    now_ns: u64,
+    threshold_ns: u64,
+) -> LoopStats {
+    let Some(mut state) = state.filter(|state| state.stats.since_ns != 0) else {
         // Parked since before stallscope attached, and not woken once.
         return LoopStats {
             since_ns: known.since_ns,
@@ -96,7 +103,15 @@ fn live_stats(state: Option<ThreadState>, known: &KnownLoop, now_ns: u64) -> Loo
             ..LoopStats::default()
         };
     };
+    let mut in_disguise = None;
+    if kernel.is_parked(&state) {
+        in_disguise = state.sleep_was_park(0);
+    }
     let mut stats = state.stats;
+    if let Some(turn) = in_disguise.filter(|turn| turn.ns >= threshold_ns) {
+        stats.stalls += 1;
+        stats.stalled_ns += turn.ns;
+    }
     if state.phase() == profiler_common::turn::Phase::Parked {
         stats.parked_ns += now_ns.saturating_sub(state.park_ns);
     }

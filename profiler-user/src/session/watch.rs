@@ -1,12 +1,14 @@
 //! Attach, run until the end, report.
 
+use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, RingBuf};
+use profiler_common::capture::BUFFERS;
 use profiler_common::config::TARGET_LEARN_FUTEXES;
 use profiler_common::record::FLAG_EXACT;
-use profiler_common::turn::Phase;
+use profiler_common::turn::{NO_ENTRY, Phase, ThreadState};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -18,7 +20,7 @@ use super::outputs::Outputs;
 use super::pipeline::Pipeline;
 use super::processes;
 use super::summary::{self, KnownLoop, Loops};
-use crate::aggregate::{Aggregate, Ended, Summary, Unfinished};
+use crate::aggregate::{Aggregate, Ended, LoopSummary, Summary, Unfinished};
 use crate::attach::{Boundaries, Kernel, KernelError, KernelOptions, proc};
 use crate::blame::Stall;
 use crate::cli;
@@ -157,6 +159,8 @@ struct Watcher<'a> {
     unfinished: Unfinished,
     loops: Loops,
     stuck: Vec<(Stuck, u64)>,
+    /// Turns told of before the kernel side knew that they had ended, by thread.
+    closed: HashMap<u32, u64>,
     /// Targets that are alive, children included.
     pids: Vec<u32>,
     boundaries: Boundaries,
@@ -196,6 +200,7 @@ impl<'a> Watcher<'a> {
         })?;
         let ring = kernel.take_events()?;
         let mut warnings = Vec::new();
+        kernel.verify()?;
         let boundaries = arm(&mut kernel, settings.boundaries, &mut warnings)?;
         let governed = settings.boundaries == cli::Boundaries::Auto;
         let governor = (governed && boundaries != Boundaries::Sched)
@@ -210,6 +215,7 @@ impl<'a> Watcher<'a> {
             unfinished: Unfinished::default(),
             loops: Loops::new(),
             stuck: Vec::new(),
+            closed: HashMap::new(),
             pids: Vec::new(),
             armed: boundaries != Boundaries::Sched,
             boundaries,
@@ -300,7 +306,11 @@ impl<'a> Watcher<'a> {
                 self.found_loop(tgid, tid, time_ns);
             }
             Found::Polling { adopt } => self.kernel.adopt(tid, adopt)?,
-            Found::ParkedOnFutex { key, class } => self.kernel.set_futex(key, class),
+            Found::ParkedOnFutex { key, class, adopt } => {
+                self.kernel.set_futex(key, class);
+                self.kernel.adopt(tid, adopt)?;
+                self.found_loop(tgid, tid, time_ns);
+            }
             Found::Stuck(_) => {
                 let since = self.asleep_since(ring, &snapshot)?;
                 snapshot.idle_ns = time_ns.saturating_sub(since);
@@ -385,6 +395,7 @@ impl<'a> Watcher<'a> {
                 let CaptureEvent { tgid, tid, .. } = **capture;
                 let key = profiler_common::config::FutexKey { address: *address, tgid, tid };
                 self.kernel.set_futex(key, class);
+                self.close_parked(tid)?;
             }
             Event::Capture(capture) => self.learn_stack_end(capture),
             Event::Fork { tgid, new_process: true, .. } if !self.pids.contains(tgid) => {
@@ -403,7 +414,52 @@ impl<'a> Watcher<'a> {
             }
             _ => {}
         }
+        if let Event::Turn(turn) = event
+            && self.closed.get(&turn.tid) == Some(&turn.turn.number)
+        {
+            return Ok(());
+        }
         if let Some(stall) = self.pipeline.event(event) {
+            self.report(&stall)?;
+        }
+        Ok(())
+    }
+
+    /// Tells of a turn that ended in what turned out to be a park: the kernel side will only know
+    /// when the thread wakes, which may be never.
+    fn close_parked(&mut self, tid: u32) -> Result<(), WatchError> {
+        let Some(state) = self.kernel.thread(tid).filter(|state| self.kernel.is_parked(state))
+        else {
+            return Ok(());
+        };
+        let turn = state.record.turn;
+        let long = state.mark_ns.saturating_sub(turn.start_ns) >= self.settings.threshold_ns;
+        if !long || self.closed.get(&tid) == Some(&turn.number) {
+            return Ok(());
+        }
+        self.closed.insert(tid, turn.number);
+        self.tell(&state, state.mark_ns, false)
+    }
+
+    /// Tells of a turn as the kernel side's state has it, up to `until`.
+    fn tell(&mut self, state: &ThreadState, until: u64, ongoing: bool) -> Result<(), WatchError> {
+        let turn = state.record.turn;
+        let waiting: Vec<CaptureEvent> = (0..BUFFERS)
+            .filter(|&buffer| turn.owners[buffer as usize] != NO_ENTRY)
+            .filter_map(|buffer| self.kernel.waiting_capture(state.slot, buffer))
+            .filter_map(|capture| CaptureEvent::waiting(&capture).ok())
+            .filter(|capture| capture.turn == turn.number)
+            .collect();
+        let exact = self.armed && self.kernel.armed_since() <= turn.start_ns;
+        let event = TurnEvent {
+            tgid: state.record.header.tgid,
+            tid: state.record.header.tid,
+            end_ns: until,
+            flags: state.turn_flags | if exact { FLAG_EXACT } else { 0 },
+            turn,
+        };
+        if let Some(mut stall) = self.pipeline.ongoing(&event, &waiting) {
+            stall.ongoing = ongoing;
             self.report(&stall)?;
         }
         Ok(())
@@ -449,7 +505,7 @@ impl<'a> Watcher<'a> {
         {
             self.last_interval = Instant::now();
             let now = monotonic_ns();
-            let loops = summary::loops(&self.kernel, &mut self.pipeline, &self.loops, now);
+            let loops = self.loop_summaries(now);
             self.outputs.interval(&loops)?;
         }
         let (alive, dead): (Vec<_>, Vec<_>) =
@@ -505,14 +561,11 @@ impl<'a> Watcher<'a> {
                 continue;
             }
             let turn = state.record.turn;
-            // Asleep in what is known as a park by now: the turn ended when the sleep began.
-            let parked = state.is_asleep()
-                && self.kernel.futex(&state) == Some(profiler_common::config::FUTEX_PARK);
-            if parked && !all {
+            if self.kernel.is_parked(&state) {
+                self.close_parked(tid)?;
                 continue;
             }
-            let until = if parked { state.mark_ns } else { now };
-            let age = until.saturating_sub(turn.start_ns);
+            let age = now.saturating_sub(turn.start_ns);
             let at_attach = state.turn_flags != 0;
             let first = if at_attach { self.settings.threshold_ns } else { FIRST_ONGOING_NS };
             let Some(known) = self.loops.get_mut(&tid) else { continue };
@@ -524,33 +577,10 @@ impl<'a> Watcher<'a> {
                 continue;
             }
             known.next_report = Some((turn.number, turn.start_ns + next_age(age)));
-            let waiting: Vec<CaptureEvent> = (0..profiler_common::capture::BUFFERS)
-                .filter(|&buffer| turn.owners[buffer as usize] != profiler_common::turn::NO_ENTRY)
-                .filter_map(|buffer| self.kernel.waiting_capture(state.slot, buffer))
-                .filter_map(|capture| CaptureEvent::waiting(&capture).ok())
-                .filter(|capture| capture.turn == turn.number)
-                .collect();
-            if !parked {
-                state.settle(now);
-            }
-            let exact = self.armed && self.armed_since_ns() <= turn.start_ns;
-            let event = TurnEvent {
-                tgid: state.record.header.tgid,
-                tid,
-                end_ns: until,
-                flags: state.turn_flags | if exact { FLAG_EXACT } else { 0 },
-                turn: state.record.turn,
-            };
-            if let Some(mut stall) = self.pipeline.ongoing(&event, &waiting) {
-                stall.ongoing = !parked;
-                self.report(&stall)?;
-            }
+            state.settle(now);
+            self.tell(&state, now, true)?;
         }
         Ok(())
-    }
-
-    const fn armed_since_ns(&self) -> u64 {
-        self.kernel.armed_since()
     }
 
     /// Threads that were stuck when stallscope attached and have not run since.
@@ -577,6 +607,11 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
+    fn loop_summaries(&mut self, now: u64) -> Vec<LoopSummary> {
+        let threshold_ns = self.settings.threshold_ns;
+        summary::loops(&self.kernel, &mut self.pipeline, &self.loops, now, threshold_ns)
+    }
+
     fn exit_status(&self, child: Option<&mut super::command::Child>) -> String {
         match child.and_then(super::command::Child::status) {
             Some(status) => status.to_string(),
@@ -591,7 +626,7 @@ impl<'a> Watcher<'a> {
         for stall in &unfinished {
             self.aggregate.add_unfinished(stall);
         }
-        let loops = summary::loops(&self.kernel, &mut self.pipeline, &self.loops, now);
+        let loops = self.loop_summaries(now);
         let observed: u64 = loops.iter().map(|one| one.observed_ns).sum();
         let mut warnings = std::mem::take(&mut self.warnings);
         if let Some(governor) = &self.governor
