@@ -345,9 +345,9 @@ impl ThreadState {
                 self.off_nr = nr;
                 None
             }
-            Off::Park(_) => {
+            Off::Park(class) => {
                 self.off = OFF_PARK;
-                let finished = self.park(now, armed_since);
+                let finished = self.park(now, class, armed_since);
                 self.phase = PHASE_PARKED;
                 self.polling = 0;
                 finished
@@ -357,12 +357,14 @@ impl ThreadState {
 
     /// Ends the turn that a sleeping park ends.
     #[inline(always)]
-    fn park(&mut self, now: u64, armed_since: u64) -> Option<Finished> {
+    fn park(&mut self, now: u64, class: u32, armed_since: u64) -> Option<Finished> {
         if self.phase != PHASE_BUSY {
             self.park_ns = now;
             return None;
         }
+        // Nobody sees a futex being entered: there the last poll is not this park.
         let started_at_poll = self.polling != 0
+            && class != PARK_FUTEX
             && armed_since != 0
             && armed_since <= self.record.turn.start_ns;
         if started_at_poll {
@@ -406,7 +408,11 @@ impl ThreadState {
         self.mark_ns = now;
         self.gap_ns = 0;
         if !was_off {
-            // Its switch-out was before we watched: nothing is known of the time until now.
+            // Its switch-out was before we watched. If it was found runnable, it waited for a CPU;
+            // else nothing is known of the time until now.
+            if self.phase == PHASE_BUSY && self.turn_flags & FLAG_AT_ATTACH != 0 {
+                self.charge(cause::RUNQUEUE, now.saturating_sub(mark));
+            }
             return None;
         }
         // A wake-up can be traced on another CPU just before this thread's own switch-out.
@@ -459,7 +465,10 @@ impl ThreadState {
                 self.close_cpu(now);
                 Some(self.finish(now, armed_since))
             }
-            _ => None,
+            _ => {
+                self.gap_ns = 0;
+                None
+            }
         };
         self.mark_ns = now;
         finished
@@ -494,7 +503,9 @@ impl ThreadState {
         let turn = &mut self.record.turn;
         let from =
             if turn.last_sample_ns > self.mark_ns { turn.last_sample_ns } else { self.mark_ns };
-        let weight = now.saturating_sub(from);
+        // A gap lies at the segment's beginning, before its first sample.
+        let gap = if from == self.mark_ns { self.gap_ns } else { 0 };
+        let weight = now.saturating_sub(from).saturating_sub(gap);
         turn.last_sample_ns = now;
         turn.sampled_ns += weight;
         if in_kernel {
@@ -632,22 +643,31 @@ impl ThreadState {
     /// Begins a turn that user space knows to have begun before.
     #[inline(always)]
     pub fn adopt(&mut self, start_ns: u64, asleep_in: Option<(u8, i32)>, now: u64) {
-        self.stats.since_ns = start_ns;
-        self.begin(start_ns);
-        self.mark_ns = start_ns;
+        let start = if start_ns < now { start_ns } else { now };
+        self.stats.since_ns = start;
+        self.begin(start);
         self.turn_flags = FLAG_AT_ATTACH;
+        if self.cpu != 0 && self.mark_ns >= start {
+            // Switched since it was found: until then it did what it was found doing, and what it
+            // does now is known better.
+            let found = match asleep_in {
+                Some((found, _)) => found,
+                None => cause::CPU,
+            };
+            self.charge(found, self.mark_ns - start);
+            return;
+        }
+        self.mark_ns = start;
         match asleep_in {
-            Some((cause, nr)) => {
+            Some((found, nr)) => {
                 self.cpu = CPU_OFF;
                 self.off = OFF_SLEEP;
-                self.off_cause = cause as u32;
+                self.off_cause = found as u32;
                 self.off_nr = nr;
                 self.off_entry = NO_ENTRY;
             }
-            None => {
-                self.cpu = CPU_ON;
-                self.mark_ns = start_ns.min(now);
-            }
+            None if self.cpu == CPU_OFF_GUARDED => {}
+            None => self.cpu = CPU_ON,
         }
     }
 
@@ -655,6 +675,13 @@ impl ThreadState {
     #[inline(always)]
     pub fn adopt_parked(&mut self, since_ns: u64) {
         self.stats.since_ns = since_ns;
+        if self.cpu != 0 && !self.is_asleep() && self.mark_ns >= since_ns {
+            // Woken since it was found.
+            self.stats.parked_ns += self.mark_ns - since_ns;
+            self.begin(self.mark_ns);
+            self.turn_flags = FLAG_AT_ATTACH;
+            return;
+        }
         self.phase = PHASE_PARKED;
         self.cpu = CPU_OFF;
         self.off = OFF_PARK;
