@@ -63,6 +63,10 @@ pub const FLAG_AT_ATTACH: u32 = 2;
 /// In the flags of [`KIND_TURN`]: the thread exited before the turn ended.
 pub const FLAG_EXITED: u32 = 4;
 
+/// In the flags of [`KIND_TURN`]: the thread has not proved to be a loop yet; a [`KIND_LOOP`] may
+/// follow.
+pub const FLAG_UNPROVEN: u32 = 8;
+
 /// A turn over the threshold has ended. `header.time_ns` is its end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -143,6 +143,8 @@ pub struct Turn {
     pub sampled_ns: u64,
     /// The part of it that was sampled in the kernel.
     pub sampled_kernel_ns: u64,
+    /// Longest single stretch off the CPU.
+    pub longest_ns: u64,
     /// Time of the last sample.
     pub last_sample_ns: u64,
     /// Time of the last capture that was sent.
@@ -241,8 +243,8 @@ pub struct ThreadState {
     pub turn_flags: u32,
     /// Scratch of a search.
     pub search: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// Non-zero: user space was told that this is a loop.
+    pub announced: u32,
     /// Statistics.
     pub stats: LoopStats,
     /// The current turn behind a record header, sent as it lies here.
@@ -358,13 +360,17 @@ impl ThreadState {
     /// Ends the turn that a sleeping park ends.
     #[inline(always)]
     fn park(&mut self, now: u64, class: u32, armed_since: u64) -> Option<Finished> {
+        if self.stats.since_ns == 0 {
+            self.stats.since_ns = now;
+        }
         if self.phase != PHASE_BUSY {
             self.park_ns = now;
             return None;
         }
-        // Nobody sees a futex being entered: there the last poll is not this park.
+        // Others than those in the mask (a futex) are not seen being entered: the last poll was not
+        // this park.
         let started_at_poll = self.polling != 0
-            && class != PARK_FUTEX
+            && class & self.park_mask != 0
             && armed_since != 0
             && armed_since <= self.record.turn.start_ns;
         if started_at_poll {
@@ -388,6 +394,9 @@ impl ThreadState {
         self.off = OFF_PARK;
         self.phase = PHASE_PARKED;
         self.polling = 0;
+        if self.stats.since_ns == 0 {
+            self.stats.since_ns = at;
+        }
         finished
     }
 
@@ -408,11 +417,7 @@ impl ThreadState {
         self.mark_ns = now;
         self.gap_ns = 0;
         if !was_off {
-            // Its switch-out was before we watched. If it was found runnable, it waited for a CPU;
-            // else nothing is known of the time until now.
-            if self.phase == PHASE_BUSY && self.turn_flags & FLAG_AT_ATTACH != 0 {
-                self.charge(cause::RUNQUEUE, now.saturating_sub(mark));
-            }
+            // Its switch-out was before we watched: nothing is known of the time until now.
             return None;
         }
         // A wake-up can be traced on another CPU just before this thread's own switch-out.
@@ -425,6 +430,10 @@ impl ThreadState {
         }
         if self.phase != PHASE_BUSY {
             return None;
+        }
+        let away = now.saturating_sub(mark);
+        if away > self.record.turn.longest_ns {
+            self.record.turn.longest_ns = away;
         }
         if self.off == OFF_PREEMPTED {
             self.charge(cause::RUNQUEUE, now.saturating_sub(mark));
@@ -482,11 +491,9 @@ impl ThreadState {
         self.polling = 1;
     }
 
-    /// A sleeping poll or select of a thread that is not known as a loop. Returns whether it has
-    /// now slept often enough, from one and the same place, to be one: blocking code polls too,
-    /// but then it sleeps elsewhere as well.
+    /// A sleeping poll or select in a process without epoll.
     #[inline(always)]
-    pub fn proves_poll_loop(&mut self, ip: u64, sp: u64) -> bool {
+    pub fn poll_slept(&mut self, ip: u64, sp: u64) {
         if self.poll_ip == ip && self.poll_sp == sp {
             self.poll_same += 1;
         } else {
@@ -494,6 +501,13 @@ impl ThreadState {
             self.poll_sp = sp;
             self.poll_same = 1;
         }
+    }
+
+    /// Whether a thread that polls has slept often enough, from one and the same place, to be a
+    /// loop: blocking code polls too, but it waits for its work in a futex.
+    #[inline(always)]
+    #[must_use]
+    pub const fn proved_poll_loop(&self) -> bool {
         self.poll_same >= POLL_PROOF && self.poll_same > self.futex_sleeps
     }
 
@@ -642,46 +656,67 @@ impl ThreadState {
 
     /// Begins a turn that user space knows to have begun before.
     #[inline(always)]
-    pub fn adopt(&mut self, start_ns: u64, asleep_in: Option<(u8, i32)>, now: u64) {
-        let start = if start_ns < now { start_ns } else { now };
-        self.stats.since_ns = start;
-        self.begin(start);
-        self.turn_flags = FLAG_AT_ATTACH;
-        if self.cpu != 0 && self.mark_ns >= start {
-            // Switched since it was found: until then it did what it was found doing, and what it
-            // does now is known better.
-            let found = match asleep_in {
-                Some((found, _)) => found,
-                None => cause::CPU,
-            };
-            self.charge(found, self.mark_ns - start);
+    pub fn adopt(&mut self, start_ns: u64, asleep_in: Option<(u8, i32)>) {
+        if asleep_in.is_none() && self.cpu == CPU_OFF {
+            // It ran until it was seen to be switched out: what it does since is known.
+            self.stats.since_ns = self.mark_ns;
+            self.begin(self.mark_ns);
+            self.turn_flags = FLAG_AT_ATTACH;
             return;
         }
-        self.mark_ns = start;
+        self.stats.since_ns = start_ns;
+        self.begin(start_ns);
+        self.mark_ns = start_ns;
+        self.turn_flags = FLAG_AT_ATTACH;
         match asleep_in {
-            Some((found, nr)) => {
+            Some((cause, nr)) => {
                 self.cpu = CPU_OFF;
                 self.off = OFF_SLEEP;
-                self.off_cause = found as u32;
+                self.off_cause = cause as u32;
                 self.off_nr = nr;
                 self.off_entry = NO_ENTRY;
             }
-            None if self.cpu == CPU_OFF_GUARDED => {}
             None => self.cpu = CPU_ON,
         }
+    }
+
+    /// Charges the segment that is still open, up to `now`: for a copy of the state that is read
+    /// while the turn lasts.
+    pub fn settle(&mut self, now: u64) {
+        if self.is_off() {
+            if self.wake_ns <= self.mark_ns {
+                // Left over from before this sleep, which lasts.
+                self.wake_seen_ns = self.wake_ns;
+            }
+            let entry = self.off_entry;
+            if let Some(slept) = self.switch_in(now) {
+                self.weigh(entry, slept.ns);
+            }
+        }
+        self.close_cpu(now);
+    }
+
+    /// The thread turned out to be no loop.
+    #[inline(always)]
+    pub fn forget_turn(&mut self) {
+        self.phase = PHASE_UNKNOWN;
+        self.polling = 0;
+    }
+
+    /// The thread runs another program now: what it parks in is not known, its statistics remain.
+    #[inline(always)]
+    pub fn forget_phase(&mut self) {
+        self.phase = PHASE_UNKNOWN;
+        self.park_mask = PARK_EPOLL;
+        self.poll_same = 0;
+        self.futex_sleeps = 0;
+        self.polling = 0;
     }
 
     /// The thread was parked when stallscope attached: its next turn begins at its wake-up.
     #[inline(always)]
     pub fn adopt_parked(&mut self, since_ns: u64) {
         self.stats.since_ns = since_ns;
-        if self.cpu != 0 && !self.is_asleep() && self.mark_ns >= since_ns {
-            // Woken since it was found.
-            self.stats.parked_ns += self.mark_ns - since_ns;
-            self.begin(self.mark_ns);
-            self.turn_flags = FLAG_AT_ATTACH;
-            return;
-        }
         self.phase = PHASE_PARKED;
         self.cpu = CPU_OFF;
         self.off = OFF_PARK;
@@ -691,11 +726,15 @@ impl ThreadState {
 
     #[inline(always)]
     fn begin(&mut self, start_ns: u64) {
+        if self.stats.since_ns == 0 {
+            self.stats.since_ns = start_ns;
+        }
         let turn = &mut self.record.turn;
         turn.number += 1;
         turn.start_ns = start_ns;
         turn.ledger = [0; cause::COUNT];
         turn.sampled_ns = 0;
+        turn.longest_ns = 0;
         turn.sampled_kernel_ns = 0;
         turn.last_sample_ns = 0;
         turn.last_sent_ns = 0;
@@ -781,6 +820,6 @@ impl ThreadState {
 const _: () = {
     assert!(size_of::<SyscallUse>() == 24);
     assert!(size_of::<StackUse>() == 48);
-    assert!(size_of::<Turn>() == 48 + cause::COUNT * 8 + 24 + 16 + STACKS * 48 + SYSCALLS * 24);
+    assert!(size_of::<Turn>() == 56 + cause::COUNT * 8 + 24 + 16 + STACKS * 48 + SYSCALLS * 24);
     assert!(size_of::<LoopStats>() == 56 + cause::COUNT * 8);
 };

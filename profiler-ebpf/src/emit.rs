@@ -4,7 +4,7 @@ use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 use profiler_common::capture::{BUFFERS, Capture};
 use profiler_common::counters::Counter;
 use profiler_common::histogram;
-use profiler_common::record::{Header, KIND_CAPTURE, KIND_TURN, TurnRecord};
+use profiler_common::record::{FLAG_UNPROVEN, Header, KIND_CAPTURE, KIND_TURN, TurnRecord};
 use profiler_common::turn::{Finished, NO_BUFFER, NO_ENTRY, STACKS, ThreadState};
 
 use crate::maps::{CAPTURES, EVENTS, HISTOGRAMS, config};
@@ -103,6 +103,9 @@ pub(crate) fn finished(state: &mut ThreadState, turn: Finished) {
     count::one(Counter::Stalls);
     waiting_stacks(state, turn.end_ns);
     state.record.header.kind = KIND_TURN;
+    if state.announced == 0 {
+        state.record.header.flags |= FLAG_UNPROVEN;
+    }
     // SAFETY: the record is part of the state.
     unsafe { output((&raw const state.record).cast(), size_of::<TurnRecord>() as u64) };
 }

@@ -62,9 +62,13 @@ pub(crate) fn exec(old_tid: u32) {
     if !target::may_be(tgid) || unsafe { TARGETS.get(tgid) }.is_none() {
         return;
     }
-    let _ = THREADS.remove(old_tid);
-    let _ = THREADS.remove(tid);
-    watch(tgid, tid);
+    if old_tid != tid {
+        let _ = THREADS.remove(old_tid);
+    }
+    match target::thread(tid) {
+        Some(state) => state.forget_phase(),
+        None => watch(tgid, tid),
+    }
     emit::event(KIND_EXEC, 0, tgid, tid, now, 0);
 }
 

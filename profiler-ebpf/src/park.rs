@@ -76,7 +76,7 @@ fn enter_class(class: u32) {
     let now = unsafe { bpf_ktime_get_ns() };
     state.version += 1;
     if state.phase() == Phase::Unknown {
-        switch::adopt(state, now);
+        switch::adopt(state, now, false);
     }
     if let Some(turn) = state.enter_park(now, armed_since()) {
         emit::finished(state, turn);

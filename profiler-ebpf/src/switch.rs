@@ -89,8 +89,10 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         if let Some(turn) = state.switch_out(now, off, armed_since()) {
             emit::finished(state, turn);
         }
-        if state.stats.since_ns == 0 {
+        if state.announced == 0 && (class != PARK_POLL || state.proved_poll_loop()) {
             found_loop(state, class, now);
+        } else if state.slot == 0 {
+            take_slot(state);
         }
         return;
     }
@@ -124,17 +126,19 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32, regs: &UserReg
     if class & state.park_mask != 0 {
         return Off::Park(class);
     }
-    if class == PARK_POLL
-        && state.phase() == Phase::Unknown
-        && state.proves_poll_loop(regs.ip(), regs.sp())
-        && !has_epoll(state.record.header.tgid)
-    {
-        state.park_mask |= PARK_POLL;
+    if class == PARK_POLL && !has_epoll(state.record.header.tgid) {
+        // Blocking code polls too. Its turns are counted from the first poll on, but told only
+        // once it has proved to be a loop.
+        state.poll_slept(regs.ip(), regs.sp());
         return Off::Park(class);
     }
     if is_futex(nr) {
         state.futex_sleeps += 1;
         state.futex = regs.arg0();
+        if state.announced == 0 && state.futex_sleeps > state.poll_same {
+            // Whatever it polled for, it waits for its work here.
+            state.forget_turn();
+        }
         if futex_class(state) == FUTEX_PARK {
             state.futex = 0;
             return Off::Park(PARK_FUTEX);
@@ -197,7 +201,8 @@ fn ask_about_futex(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64
 /// A thread parked for the first time.
 #[inline(always)]
 pub(crate) fn found_loop(state: &mut ThreadState, class: u32, now: u64) {
-    state.stats.since_ns = now;
+    state.announced = 1;
+    state.park_mask |= class & (PARK_EPOLL | PARK_POLL);
     if state.slot == 0 {
         take_slot(state);
     }
@@ -237,7 +242,8 @@ pub(crate) fn take_slot(state: &mut ThreadState) {
 #[inline(always)]
 fn switched_in(state: &mut ThreadState, now: u64) {
     if state.phase() == Phase::Unknown {
-        adopt(state, now);
+        let first = !state.is_off();
+        adopt(state, now, first);
     }
     if state.futex != 0 {
         // The answer may have come while it slept.
@@ -245,7 +251,7 @@ fn switched_in(state: &mut ThreadState, now: u64) {
             if let Some(turn) = state.sleep_was_park(armed_since()) {
                 emit::finished(state, turn);
             }
-            if state.stats.since_ns == 0 {
+            if state.announced == 0 {
                 found_loop(state, PARK_FUTEX, now);
             }
         }
@@ -280,22 +286,31 @@ pub(crate) fn send_if_stall(state: &mut ThreadState, entry: u32, now: u64) {
     }
 }
 
-/// Applies what user space found the thread doing when it attached.
+/// Applies what user space found the thread doing when it attached. What it slept in holds only if
+/// this is its first event since: `first` says that it is switched in without having been seen to
+/// be switched out.
 #[inline(always)]
-pub(crate) fn adopt(state: &mut ThreadState, now: u64) {
+pub(crate) fn adopt(state: &mut ThreadState, now: u64, first: bool) {
     let tid = state.record.header.tid;
     // SAFETY: the value is copied; user space writes it once.
     let Some(found) = (unsafe { ADOPT.get(tid) }).copied() else { return };
     let _ = ADOPT.remove(tid);
+    let running = found.cause == ADOPT_RUNNING;
+    if !first && !running {
+        return;
+    }
     if state.slot == 0 {
         take_slot(state);
     }
-    if found.cause == ADOPT_PARKED {
-        state.park_mask |= found.nr as u32;
+    // Polls have to prove that they are a loop's; whatever else user space knows to be one.
+    let poll = found.cause == ADOPT_PARKED && found.nr as u32 == PARK_POLL;
+    state.announced = u32::from(!poll);
+    if running {
+        // Nothing is known of the time until now.
+        state.adopt(now, None);
+    } else if found.cause == ADOPT_PARKED {
         state.adopt_parked(found.start_ns);
-    } else if found.cause == ADOPT_RUNNING {
-        state.adopt(found.start_ns, None, now);
     } else {
-        state.adopt(found.start_ns, Some((found.cause as u8, found.nr)), now);
+        state.adopt(found.start_ns, Some((found.cause as u8, found.nr)));
     }
 }

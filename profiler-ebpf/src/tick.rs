@@ -23,7 +23,7 @@ pub(crate) fn tick(ctx: *mut c_void) {
         return;
     }
     if state.phase() == Phase::Unknown {
-        switch::adopt(state, now);
+        switch::adopt(state, now, false);
     }
     let age = state.age(now);
     if age < config!(threshold_ns) / 2 || state.is_off() {

@@ -1,7 +1,7 @@
 //! Plays a history to the state machine the way the kernel programs do.
 
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_EXITED};
-use profiler_common::turn::{Finished, Off, Phase, ThreadState};
+use profiler_common::turn::{Finished, Phase, ThreadState};
 
 use crate::history::{Adopt, Event, History, Script, Step};
 use crate::model::Turn;
@@ -28,6 +28,7 @@ impl Played {
         };
         for traced in &history.events {
             played.event(traced.at, traced.armed_since, traced.event);
+            played.settled(traced.at + 77);
         }
         played
     }
@@ -51,13 +52,10 @@ impl Played {
             Event::NextTurn(at) => state.next_turn(at),
             Event::Out(off) => {
                 let finished = state.switch_out(now, off, armed_since);
-                if matches!(off, Off::Park(_)) && state.stats.since_ns == 0 {
-                    state.stats.since_ns = now;
-                }
                 self.finished(finished);
             }
             Event::In { late } => {
-                self.adopt(now);
+                self.adopt(now, true);
                 if late && self.state.is_asleep() {
                     let finished = self.state.sleep_was_park(armed_since);
                     self.finished(finished);
@@ -66,12 +64,12 @@ impl Played {
                 self.missed += usize::from(slept.is_some_and(|slept| slept.wake_missed));
             }
             Event::EnterPark => {
-                self.adopt(now);
+                self.adopt(now, false);
                 let finished = self.state.enter_park(now, armed_since);
                 self.finished(finished);
             }
             Event::Tick => {
-                self.adopt(now);
+                self.adopt(now, false);
                 if self.state.phase() == Phase::Busy && !self.state.is_off() {
                     self.state.sample(now, false);
                 }
@@ -83,17 +81,30 @@ impl Played {
         }
     }
 
-    fn adopt(&mut self, now: u64) {
+    /// Whoever reads the state meanwhile finds a ledger that explains the turn so far.
+    fn settled(&self, now: u64) {
+        if self.state.phase() != Phase::Busy {
+            return;
+        }
+        let mut copy = self.state.clone();
+        copy.settle(now);
+        let turn = &copy.record.turn;
+        assert_eq!(turn.ledger.iter().sum::<u64>(), now - turn.start_ns);
+    }
+
+    fn adopt(&mut self, now: u64, switched_in: bool) {
         if self.state.phase() != Phase::Unknown {
             return;
         }
+        // What it slept in holds only if this is the first event since.
+        let first = switched_in && !self.state.is_off();
         match self.adopt.take() {
-            Some(Adopt::Running { since }) => self.state.adopt(since, None, now),
-            Some(Adopt::Asleep { since, cause, nr }) => {
-                self.state.adopt(since, Some((cause, nr)), now);
+            Some(Adopt::Running) => self.state.adopt(now, None),
+            Some(Adopt::Asleep { since, cause, nr }) if first => {
+                self.state.adopt(since, Some((cause, nr)));
             }
-            Some(Adopt::Parked { since }) => self.state.adopt_parked(since),
-            None => {}
+            Some(Adopt::Parked { since }) if first => self.state.adopt_parked(since),
+            _ => {}
         }
     }
 

@@ -141,7 +141,7 @@ pub(crate) struct Stretch {
 /// Where turns end and begin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Boundary {
-    /// The first event of a thread that was found in the middle of a turn.
+    /// The first event of a thread that was found in the middle of a turn; or when that one began.
     Attached {
         start: u64,
     },
@@ -177,12 +177,14 @@ pub(crate) struct History {
     pub(crate) boundaries: Vec<Boundary>,
     now: u64,
     armed_since: u64,
-    unadopted: Option<u64>,
+    unadopted: bool,
+    /// Its last switch-out.
+    out: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Adopt {
-    Running { since: u64 },
+    Running,
     Asleep { since: u64, cause: u8, nr: i32 },
     Parked { since: u64 },
 }
@@ -209,13 +211,11 @@ impl History {
         let since = self.now;
         self.adopt = match found {
             Found::Unseen => None,
-            Found::Running | Found::Starved(_) => Some(Adopt::Running { since }),
+            Found::Running | Found::Starved(_) => Some(Adopt::Running),
             Found::Asleep { cause, nr, .. } => Some(Adopt::Asleep { since, cause, nr }),
             Found::Parked(_) => Some(Adopt::Parked { since }),
         };
-        if matches!(found, Found::Running | Found::Starved(_) | Found::Asleep { .. }) {
-            self.unadopted = Some(since);
-        }
+        self.unadopted = matches!(found, Found::Running | Found::Starved(_));
         match found {
             Found::Unseen | Found::Running => {}
             Found::Starved(ns) => {
@@ -223,6 +223,7 @@ impl History {
                 self.switched_in(false);
             }
             Found::Asleep { cause, nr, nap } => {
+                self.boundaries.push(Boundary::Attached { start: since });
                 self.sleep(Doing::Asleep { cause, nr }, nap.asleep, nap.starved, false);
             }
             Found::Parked(nap) => {
@@ -236,7 +237,7 @@ impl History {
         match step {
             Step::Run(ns) => self.pass(*ns, Doing::Running),
             Step::Tick => {
-                self.adopted();
+                self.adopted(self.now);
                 self.trace(Event::Tick);
             }
             Step::Preempted(ns) => self.preempted(*ns),
@@ -299,7 +300,7 @@ impl History {
         self.trace(Event::Guard(true));
         self.preempted_guarded(entry.work, entry.before);
         let at = self.now;
-        self.adopted();
+        self.adopted(self.now);
         self.trace(Event::EnterPark);
         self.boundaries.push(Boundary::Polled { at, armed_since: self.armed_since });
         self.preempted_guarded(entry.work, entry.amid);
@@ -313,7 +314,7 @@ impl History {
     fn parks(&mut self, off: Off, entered: Option<u64>, nap: Nap, late: bool) {
         if matches!(off, Off::Park(_)) {
             // It is known as a loop from now on.
-            self.unadopted = None;
+            self.unadopted = false;
         }
         let (out, wake) = self.falls_asleep(off, Doing::Parked, nap, late);
         let armed_since = self.armed_since;
@@ -325,11 +326,13 @@ impl History {
             self.pass(work, Doing::Running);
             self.trace(Event::Out(Off::Preempted));
             self.pass(ns, Doing::Starved);
+            self.adopted(self.now);
             self.trace(Event::In { late: false });
         }
     }
 
     fn preempted(&mut self, ns: u64) {
+        self.out = Some(self.now);
         self.trace(Event::Out(Off::Preempted));
         self.pass(ns, Doing::Starved);
         self.switched_in(false);
@@ -344,6 +347,7 @@ impl History {
             self.pass(lead, Doing::Running);
             self.trace(Event::Out(off));
             let out = self.now;
+            self.out = Some(out);
             self.truth.push(Stretch { from: out, to: out, doing });
             self.pass(nap.starved + 1, Doing::Starved);
             self.switched_in(late);
@@ -351,6 +355,7 @@ impl History {
         } else {
             self.trace(Event::Out(off));
             let out = self.now;
+            self.out = Some(out);
             (out, self.sleep(doing, nap.asleep, nap.starved, late))
         }
     }
@@ -365,12 +370,14 @@ impl History {
     }
 
     fn switched_in(&mut self, late: bool) {
-        self.adopted();
+        self.adopted(self.out.unwrap_or(self.now));
         self.trace(Event::In { late });
     }
 
-    fn adopted(&mut self) {
-        if let Some(start) = self.unadopted.take() {
+    /// A loop that was found running is in a turn from its first event on: nothing is known of the
+    /// time before.
+    fn adopted(&mut self, start: u64) {
+        if std::mem::take(&mut self.unadopted) {
             self.boundaries.push(Boundary::Attached { start });
         }
     }

@@ -43,6 +43,7 @@ proptest! {
             expected.turns.iter().map(|turn| turn.end - turn.start).max().unwrap_or(0)
         );
         let until = expected.open.or(expected.turns.last().map(|turn| turn.end));
+        prop_assert_eq!(stats.since_ns, expected.since.unwrap_or(0));
         if let (Some(since), Some(until)) = (expected.since, until) {
             prop_assert_eq!(stats.busy_ns + stats.parked_ns, until - since);
         }

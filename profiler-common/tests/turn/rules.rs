@@ -1,7 +1,7 @@
 //! The subtle rules, each by itself.
 
 use profiler_common::cause;
-use profiler_common::turn::{Off, PARK_EPOLL, PARK_FUTEX, Phase, SyscallUse, ThreadState};
+use profiler_common::turn::{Off, PARK_EPOLL, Phase, SyscallUse, ThreadState};
 
 use crate::drive::Played;
 use crate::history::{Entry, FUTEX, Found, History, Nap, Park, Script, Step};
@@ -260,53 +260,51 @@ fn a_loop_found_stuck_in_a_system_call_is_charged_from_then_on() {
 #[test]
 fn a_loop_found_running_is_explained_whatever_its_next_event_is() {
     let sleep = Step::Sleep { cause: cause::SYSCALL, nr: 230, nap: nap(20 * MS) };
-    for next in [Step::Tick, Step::Preempted(20 * MS), sleep] {
-        let steps = [Step::Run(30 * MS), next.clone(), Step::Run(MS), PARK];
+    let cases = [
+        (Step::Tick, cause::CPU, 3),
+        (Step::Preempted(20 * MS), cause::RUNQUEUE, 20),
+        (sleep, cause::SYSCALL, 20),
+    ];
+    for (next, cause, ms) in cases {
+        let steps = [Step::Run(30 * MS), next, Step::Run(3 * MS), PARK];
         let turn = &found(Found::Running, &steps).turns[0];
         assert!(turn.at_attach);
-        assert_eq!(turn.ledger[cause::CPU as usize] / MS, 31, "{next:?}");
-        assert_eq!(turn.ledger[cause::UNEXPLAINED as usize], 0, "{next:?}");
+        assert_eq!(turn.ledger[cause as usize] / MS, ms);
+        assert_eq!(turn.ledger[cause::CPU as usize] / MS, 3);
+        assert_eq!(turn.ledger[cause::UNEXPLAINED as usize], 0);
     }
 }
 
 #[test]
-fn a_loop_found_starved_was_waiting_for_a_cpu() {
-    let turn = &found(Found::Starved(70 * MS), &[Step::Run(MS), PARK]).turns[0];
-    assert_eq!(turn.ledger[cause::RUNQUEUE as usize], 70 * MS);
-}
-
-#[test]
-fn a_loop_that_went_on_while_it_was_looked_at_is_on_its_cpu() {
-    // Found asleep, but by the time this is told it has been woken and switched in.
-    let mut state = Box::new(ThreadState::new(1, 2));
-    state.wake(40 * MS);
-    state.switch_in(41 * MS);
-    state.adopt(10 * MS, Some((cause::SYSCALL, 230)), 60 * MS);
-    assert!(!state.is_off(), "ticks would pass it over");
-    assert_eq!(state.sample(60 * MS, false), 19 * MS);
-    let turn = state.switch_out(61 * MS, Off::Park(PARK_FUTEX), 0).expect("the adopted turn");
-    assert_eq!(turn.ns, 51 * MS);
-    let parts = [(cause::SYSCALL, 31 * MS), (cause::CPU, 20 * MS)];
+fn who_reads_a_turn_in_a_sleep_that_lasts_is_not_misled_by_an_older_wake_up() {
+    let mut state = woken(100 * MS);
+    // It was about to sleep, was woken and went on; then it sleeps indeed.
+    state.wake(101 * MS);
+    state.switch_out(102 * MS, SLEEP, 0);
+    state.settle(902 * MS);
+    let parts = [(cause::CPU, 2 * MS), (cause::SYSCALL, 800 * MS)];
     assert_eq!(state.record.turn.ledger, ledger(&parts));
 }
 
 #[test]
-fn a_loop_that_left_its_park_while_it_was_looked_at_is_in_a_turn() {
-    for (preempted, now) in [(false, 90 * MS), (true, 95 * MS)] {
-        let mut state = Box::new(ThreadState::new(1, 2));
-        state.wake(40 * MS);
-        state.switch_in(41 * MS);
-        if preempted {
-            state.switch_out(90 * MS, Off::Preempted, 0);
-        }
-        state.adopt_parked(10 * MS);
-        if preempted {
-            state.switch_in(now);
-        }
-        assert_eq!(state.phase(), Phase::Busy);
-        let turn = state.switch_out(99 * MS, Off::Park(PARK_EPOLL), 0).expect("a turn");
-        assert_eq!(turn.end_ns, 99 * MS);
-        assert_eq!(state.record.turn.ledger[cause::UNEXPLAINED as usize], 0);
-        assert_eq!(state.stats.busy_ns + state.stats.parked_ns, 89 * MS);
+fn who_reads_a_turn_amid_the_bookkeeping_of_a_park_misses_nothing() {
+    let mut state = woken(100 * MS);
+    state.set_guard(true);
+    state.switch_out(102 * MS, Off::Preempted, 0);
+    state.settle(105 * MS);
+    assert_eq!(
+        state.record.turn.ledger,
+        ledger(&[(cause::CPU, 2 * MS), (cause::RUNQUEUE, 3 * MS)])
+    );
+}
+
+#[test]
+fn the_longest_stretch_off_the_cpu_is_known() {
+    let mut state = woken(100 * MS);
+    for (out, wake, back) in [(101, 103, 110), (120, 121, 122)] {
+        state.switch_out(out * MS, SLEEP, 0);
+        state.wake(wake * MS);
+        state.switch_in(back * MS);
     }
+    assert_eq!(state.record.turn.longest_ns, 9 * MS);
 }

@@ -4,9 +4,11 @@ use std::collections::HashMap as Table;
 use std::io::Read as _;
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::fentry::FEntryLinkId;
 use aya::programs::perf_event::{
     PerfEvent, PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
 };
+use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, FEntry, Iter, ProgramError};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 use profiler_common::arch::park_functions;
@@ -16,6 +18,8 @@ use profiler_common::counters::Counter;
 use profiler_common::histogram::BUCKETS;
 use profiler_common::turn::ThreadState;
 use thiserror::Error;
+
+use crate::events::monotonic_ns;
 
 use super::btf::{BtfError, KernelTypes};
 use super::limits;
@@ -126,6 +130,9 @@ pub struct Kernel {
     types: KernelTypes,
     threads: HashMap<MapData, u32, ThreadState>,
     ticks: Table<u32, PerfEventLinkId>,
+    fentry_links: Vec<(&'static str, FEntryLinkId)>,
+    sys_enter_link: Option<BtfTracePointLinkId>,
+    armed_since: u64,
     sample_period_ns: u64,
 }
 
@@ -160,7 +167,17 @@ impl Kernel {
             ebpf.take_map("THREADS").ok_or(KernelError::Mismatch("map THREADS"))?,
         )?;
         let sample_period_ns = config.sample_period_ns;
-        Ok(Self { ebpf, btf, types, threads, ticks: Table::new(), sample_period_ns })
+        Ok(Self {
+            ebpf,
+            btf,
+            types,
+            threads,
+            ticks: Table::new(),
+            fentry_links: Vec::new(),
+            sys_enter_link: None,
+            armed_since: 0,
+            sample_period_ns,
+        })
     }
 
     /// The running kernel's types.
@@ -203,69 +220,87 @@ impl Kernel {
             .map_err(|source| KernelError::Program { program: name, source })
     }
 
-    fn attach_tracepoint(&mut self, name: &'static str) -> Result<(), KernelError> {
+    fn attach_tracepoint(
+        &mut self,
+        name: &'static str,
+    ) -> Result<BtfTracePointLinkId, KernelError> {
         let refused = |source| KernelError::Program { program: name, source };
         let btf = Btf::from_sys_fs()?;
         let program: &mut BtfTracePoint = self.program(name)?;
-        program.load(name, &btf).map_err(refused)?;
-        program.attach().map_err(refused)?;
-        Ok(())
+        if program.fd().is_err() {
+            program.load(name, &btf).map_err(refused)?;
+        }
+        program.attach().map_err(refused)
     }
 
-    /// Attaches programs to the park calls themselves.
+    /// Begins to see every poll, in this way. The programs stay loaded when disarmed.
     ///
     /// # Errors
     /// The kernel does not allow it (lockdown, no trampolines); what was attached is detached.
-    pub fn attach_fentry(&mut self) -> Result<(), KernelError> {
-        let mut links = Vec::new();
+    pub fn arm(&mut self, boundaries: Boundaries) -> Result<(), KernelError> {
+        let armed = match boundaries {
+            Boundaries::Fentry => self.attach_fentry(),
+            Boundaries::SysEnter => self.attach_sys_enter(),
+            Boundaries::Sched => return Ok(()),
+        };
+        if let Err(error) = armed {
+            self.disarm();
+            return Err(error);
+        }
+        // From now on; a turn that began before is not exact.
+        self.set_armed_since(monotonic_ns())
+    }
+
+    /// Stops to see polls that do not sleep.
+    pub fn disarm(&mut self) {
+        let _ = self.set_armed_since(0);
+        for (name, link) in std::mem::take(&mut self.fentry_links) {
+            if let Ok(program) = self.program::<FEntry>(name) {
+                let _ = program.detach(link);
+            }
+        }
+        if let Some(link) = self.sys_enter_link.take()
+            && let Ok(program) = self.program::<BtfTracePoint>("sys_enter")
+        {
+            let _ = program.detach(link);
+        }
+    }
+
+    /// Since when (`CLOCK_MONOTONIC`) every poll is seen; 0 if they are not.
+    #[must_use]
+    pub const fn armed_since(&self) -> u64 {
+        self.armed_since
+    }
+
+    fn set_armed_since(&mut self, ns: u64) -> Result<(), KernelError> {
+        self.armed_since = ns;
+        let mut shared: Array<_, u64> = self.map_mut("SHARED")?;
+        Ok(shared.set(0, ns, 0)?)
+    }
+
+    fn attach_fentry(&mut self) -> Result<(), KernelError> {
         for (name, function) in park_functions() {
             if !self.types.has_function(function) {
                 continue;
             }
-            match self.attach_one_fentry(name, function) {
-                Ok(link) => links.push((name, link)),
-                Err(error) => {
-                    for (name, link) in links {
-                        let program: &mut FEntry = self.program(name)?;
-                        let _ = program.detach(link);
-                    }
-                    return Err(error);
-                }
+            let refused = |source| KernelError::Program { program: name, source };
+            let btf = Btf::from_sys_fs()?;
+            let program: &mut FEntry = self.program(name)?;
+            if program.fd().is_err() {
+                program.load(function, &btf).map_err(refused)?;
             }
+            let link = program.attach().map_err(refused)?;
+            self.fentry_links.push((name, link));
         }
-        if links.is_empty() {
+        if self.fentry_links.is_empty() {
             return Err(KernelError::Mismatch("park function in this kernel"));
         }
         Ok(())
     }
 
-    fn attach_one_fentry(
-        &mut self,
-        name: &'static str,
-        function: &'static str,
-    ) -> Result<aya::programs::fentry::FEntryLinkId, KernelError> {
-        let refused = |source| KernelError::Program { program: name, source };
-        let btf = Btf::from_sys_fs()?;
-        let program: &mut FEntry = self.program(name)?;
-        program.load(function, &btf).map_err(refused)?;
-        program.attach().map_err(refused)
-    }
-
-    /// Attaches to the tracepoint of all system calls.
-    ///
-    /// # Errors
-    /// The program is refused.
-    pub fn attach_sys_enter(&mut self) -> Result<(), KernelError> {
-        self.attach_tracepoint("sys_enter")
-    }
-
-    /// Tells the programs since when (`CLOCK_MONOTONIC`) every poll is seen; 0: not any more.
-    ///
-    /// # Errors
-    /// The map can't be written.
-    pub fn set_armed_since(&mut self, ns: u64) -> Result<(), KernelError> {
-        let mut shared: Array<_, u64> = self.map_mut("SHARED")?;
-        Ok(shared.set(0, ns, 0)?)
+    fn attach_sys_enter(&mut self) -> Result<(), KernelError> {
+        self.sys_enter_link = Some(self.attach_tracepoint("sys_enter")?);
+        Ok(())
     }
 
     fn map_mut<'a, M>(&'a mut self, name: &'static str) -> Result<M, KernelError>
@@ -341,7 +376,11 @@ impl Kernel {
 
     /// Forgets a thread and frees its slot.
     pub fn forget_thread(&mut self, tid: u32) {
-        self.ticks.remove(&tid);
+        if let Some(link) = self.ticks.remove(&tid)
+            && let Ok(program) = self.program::<PerfEvent>("cpu_tick")
+        {
+            let _ = program.detach(link);
+        }
         let slot = self.threads.get(&tid, 0).ok().map_or(0, |state| state.slot);
         let _ = self.threads.remove(&tid);
         if slot != 0
@@ -376,6 +415,17 @@ impl Kernel {
     pub fn adopt(&mut self, tid: u32, adopt: Adopt) -> Result<(), KernelError> {
         let mut map: HashMap<_, u32, Adopt> = self.map_mut("ADOPT")?;
         Ok(map.insert(tid, adopt, 0)?)
+    }
+
+    /// What is known of the futex a thread sleeps on.
+    #[must_use]
+    pub fn futex(&self, state: &ThreadState) -> Option<u32> {
+        let header = &state.record.header;
+        if state.futex == 0 {
+            return None;
+        }
+        let key = FutexKey { address: state.futex, tgid: header.tgid, tid: header.tid };
+        self.map::<HashMap<_, FutexKey, u32>>("FUTEXES").ok()?.get(&key, 0).ok()
     }
 
     /// Answers what a futex is.
@@ -515,7 +565,8 @@ mod tests {
             follow_forks: true,
         };
         let mut kernel = Kernel::load(&options).expect("load");
-        for step in [Kernel::attach_scheduler, Kernel::attach_sys_enter, Kernel::snapshot] {
+        let arm = |kernel: &mut Kernel| kernel.arm(Boundaries::SysEnter);
+        for step in [Kernel::attach_scheduler, arm, Kernel::snapshot] {
             if let Err(error) = step(&mut kernel) {
                 let mut text = String::new();
                 let mut source: Option<&dyn std::error::Error> = Some(&error);

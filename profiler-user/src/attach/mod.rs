@@ -3,8 +3,10 @@
 pub mod btf;
 mod kernel;
 mod limits;
+pub mod privileges;
 pub mod proc;
 mod targets;
 
 pub use kernel::{Boundaries, Kernel, KernelError, KernelOptions};
+pub use limits::Pinned;
 pub use targets::{TargetError, find};

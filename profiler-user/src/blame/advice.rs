@@ -73,7 +73,9 @@ pub fn advise(
             Some(
                 "recvfrom" | "recvmsg" | "recv" | "sendto" | "sendmsg" | "connect" | "accept"
                 | "accept4" | "poll" | "ppoll" | "select" | "pselect6",
-            ) => format!("a blocking client on the loop: use its asynchronous version, or {elsewhere}"),
+            ) => format!(
+                "a blocking client on the loop: use its asynchronous version, or {elsewhere}"
+            ),
             Some("epoll_wait" | "epoll_pwait" | "epoll_pwait2") => {
                 "a nested event loop blocks the outer one: await instead".to_owned()
             }
@@ -84,8 +86,10 @@ pub fn advise(
             Runtime::Tokio => "another thread holds what this one waits for: hold std locks \
                                only briefly, or use tokio::sync::Mutex across awaits"
                 .to_owned(),
-            _ => format!("another thread holds what this one waits for: hold the lock for less \
-                          time, or wait in {elsewhere}"),
+            _ => format!(
+                "another thread holds what this one waits for: hold the lock for less \
+                          time, or wait in {elsewhere}"
+            ),
         },
         Cause::Gil => "another thread holds the GIL: a thread won't help, use a process or \
                        interpreter pool"

@@ -18,11 +18,12 @@ pub fn blocker(cause: Cause, ledger: &Ledger, stacks: &[Stack]) -> Option<Blocke
     if !cause.has_blocker() {
         return None;
     }
-    let mut functions: HashMap<(&str, Option<&str>), (u64, Vec<(&Frame, u64)>)> = HashMap::new();
+    /// Time of a function, and of its lines.
+    type Held<'a> = (u64, Vec<(&'a Frame, u64)>);
+    let mut functions: HashMap<(&str, Option<&str>), Held<'_>> = HashMap::new();
     for stack in stacks.iter().filter(|stack| stack.cause == cause) {
         let Some(frame) = culprit(&stack.frames) else { continue };
-        let group =
-            functions.entry((&frame.function, frame.file.as_deref())).or_default();
+        let group = functions.entry((&frame.function, frame.file.as_deref())).or_default();
         group.0 += stack.total_ns;
         match group.1.iter_mut().find(|(known, _)| known.line == frame.line) {
             Some((_, ns)) => *ns += stack.total_ns,

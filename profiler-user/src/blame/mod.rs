@@ -8,6 +8,4 @@ mod verdict;
 pub use advice::advise;
 pub use blocker::{NamedStack, blocker};
 pub use detail::detail;
-pub use verdict::{
-    Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task,
-};
+pub use verdict::{Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task};

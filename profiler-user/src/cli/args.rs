@@ -175,7 +175,7 @@ pub(super) struct DemoServiceArgs {
 #[group(skip)]
 pub(super) struct TargetArgs {
     /// Watch this process; may be given several times
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     #[arg(action = ArgAction::Append, help_heading = "Target")]
     pub(super) pid: Vec<u32>,
     /// Watch every process whose name or command line matches

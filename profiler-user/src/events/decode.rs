@@ -1,7 +1,7 @@
 //! One record to one event.
 
 use profiler_common::arch::UserRegs;
-use profiler_common::capture::{CaptureHead, PAGE};
+use profiler_common::capture::{Capture, CaptureHead, PAGE};
 use profiler_common::record::{
     Header, KIND_CAPTURE, KIND_EXEC, KIND_EXIT, KIND_FORK, KIND_FUTEX, KIND_LEAF, KIND_LOOP,
     KIND_SNAPSHOT, KIND_TURN, Leaf, Snapshot, TurnRecord,
@@ -36,6 +36,8 @@ pub enum Event {
         tid: u32,
         /// Class of its park: `PARK_*`.
         class: u32,
+        /// When it parked.
+        time_ns: u64,
     },
     /// A stack of a stall.
     Capture(Box<CaptureEvent>),
@@ -102,6 +104,41 @@ pub struct CaptureEvent {
     pub kernel: Vec<u64>,
     /// The copied stack.
     pub stack: StackCopy,
+}
+
+impl CaptureEvent {
+    /// A capture that lies in its buffer still.
+    ///
+    /// # Errors
+    /// Its length makes no sense: it is being overwritten.
+    pub fn waiting(capture: &Capture) -> Result<Self, DecodeError> {
+        let bytes = capture.head.bytes as usize;
+        let too_short = DecodeError::TooShort { kind: KIND_CAPTURE, bytes };
+        if !(size_of::<CaptureHead>()..=size_of::<Capture>()).contains(&bytes) {
+            return Err(too_short);
+        }
+        let pages = capture.pages.as_flattened();
+        let copied = pages.get(..bytes - size_of::<CaptureHead>()).ok_or(too_short)?;
+        Ok(Self::new(&capture.head, copied))
+    }
+
+    fn new(head: &CaptureHead, copied: &[u8]) -> Self {
+        let frames = (head.kernel_len as usize).min(head.kernel.len());
+        Self {
+            tgid: head.header.tgid,
+            tid: head.header.tid,
+            turn: head.turn,
+            id: head.id,
+            cause: u8::try_from(head.cause).unwrap_or(u8::MAX),
+            nr: head.nr,
+            in_kernel: head.in_kernel != 0,
+            total_ns: head.total_ns,
+            count: head.count,
+            regs: head.regs,
+            kernel: head.kernel[..frames].to_vec(),
+            stack: StackCopy { base: head.base, mask: head.mask, bytes: copied.to_vec() },
+        }
+    }
 }
 
 /// A copy of a user stack, possibly with holes.
@@ -186,12 +223,11 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     let header: Header = read(bytes, 0)?;
     let Header { kind, tgid, tid, .. } = header;
     Ok(match kind {
-        KIND_LOOP => Event::LoopFound { tgid, tid, class: header.flags },
+        KIND_LOOP => Event::LoopFound { tgid, tid, class: header.flags, time_ns: header.time_ns },
         KIND_CAPTURE => Event::Capture(Box::new(capture(bytes, kind)?)),
-        KIND_FUTEX => Event::FutexQuestion {
-            address: header.extra,
-            capture: Box::new(capture(bytes, kind)?),
-        },
+        KIND_FUTEX => {
+            Event::FutexQuestion { address: header.extra, capture: Box::new(capture(bytes, kind)?) }
+        }
         KIND_LEAF => {
             let leaf: Leaf = read(bytes, kind)?;
             Event::Leaf(LeafEvent {
@@ -232,25 +268,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
 
 fn capture(bytes: &[u8], kind: u32) -> Result<CaptureEvent, DecodeError> {
     let head: CaptureHead = read(bytes, kind)?;
-    let frames = (head.kernel_len as usize).min(head.kernel.len());
-    Ok(CaptureEvent {
-        tgid: head.header.tgid,
-        tid: head.header.tid,
-        turn: head.turn,
-        id: head.id,
-        cause: u8::try_from(head.cause).unwrap_or(u8::MAX),
-        nr: head.nr,
-        in_kernel: head.in_kernel != 0,
-        total_ns: head.total_ns,
-        count: head.count,
-        regs: head.regs,
-        kernel: head.kernel[..frames].to_vec(),
-        stack: StackCopy {
-            base: head.base,
-            mask: head.mask,
-            bytes: bytes[size_of::<CaptureHead>()..].to_vec(),
-        },
-    })
+    Ok(CaptureEvent::new(&head, &bytes[size_of::<CaptureHead>()..]))
 }
 
 /// Marks types whose every byte pattern is valid.

@@ -7,4 +7,6 @@ mod decode;
 
 pub use clock::Clock;
 pub use clock::monotonic_ns;
-pub use decode::{CaptureEvent, DecodeError, Event, LeafEvent, SnapshotEvent, StackCopy, TurnEvent, decode};
+pub use decode::{
+    CaptureEvent, DecodeError, Event, LeafEvent, SnapshotEvent, StackCopy, TurnEvent, decode,
+};

@@ -19,7 +19,7 @@ use crate::blame::Stall;
 pub use folded::Folded;
 pub use json::Json;
 pub use svg::Svg;
-pub use text::Text;
+pub use text::{LoopTable, Text};
 
 /// How a report is written.
 ///

@@ -108,7 +108,7 @@ impl Processes {
 
 /// What the kernel side needs to know of a process: where its code lies.
 #[must_use]
-pub fn target(maps: &ProcessMaps, flags: u32) -> Target {
+pub(super) fn target(maps: &ProcessMaps, flags: u32) -> Target {
     let mut code = [[0_u64; 2]; CODE_RANGES];
     let executable = maps.all().iter().find(|m| m.executable && m.is_file());
     let program = executable.map(|m| m.path.clone());

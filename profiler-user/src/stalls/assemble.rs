@@ -58,6 +58,8 @@ pub struct RawStall<S> {
     pub at_attach: bool,
     /// Whether every poll of the thread was seen meanwhile.
     pub exact: bool,
+    /// Longest single stretch off the CPU: that much surely is one turn.
+    pub longest_ns: u64,
     /// Whether the thread exited in it.
     pub exited: bool,
     /// The duration by cause; sums to `duration_ns`.
@@ -172,12 +174,7 @@ impl<S: Clone> Assembler<S> {
         let used = (turn.syscall_count as usize).min(turn.syscalls.len());
         let mut syscalls: Vec<_> = turn.syscalls[..used]
             .iter()
-            .map(|s| SleptIn {
-                nr: s.nr,
-                count: s.count,
-                total_ns: s.total_ns,
-                max_ns: s.max_ns,
-            })
+            .map(|s| SleptIn { nr: s.nr, count: s.count, total_ns: s.total_ns, max_ns: s.max_ns })
             .collect();
         syscalls.sort_by_key(|slept| std::cmp::Reverse(slept.total_ns));
         RawStall {
@@ -188,6 +185,7 @@ impl<S: Clone> Assembler<S> {
             ongoing,
             at_attach: flags & FLAG_AT_ATTACH != 0,
             exact: flags & FLAG_EXACT != 0,
+            longest_ns: turn.longest_ns,
             exited: flags & FLAG_EXITED != 0,
             ledger,
             kernel_share: (turn.sampled_ns > 0)
@@ -200,13 +198,18 @@ impl<S: Clone> Assembler<S> {
 
 /// Shares the exact CPU time out to the sampled stacks: samples only rank code inside it.
 fn share_cpu<S>(stacks: &mut [Captured<S>], cpu_ns: u64) {
-    let sampled: u64 =
-        stacks.iter().filter(|s| s.cause == Cause::Cpu).map(|s| s.total_ns).sum();
+    let sampled: u64 = stacks.iter().filter(|s| s.cause == Cause::Cpu).map(|s| s.total_ns).sum();
     if sampled == 0 {
         return;
     }
+    let scaled = |ns: u64| {
+        let share = u128::from(ns) * u128::from(cpu_ns) / u128::from(sampled);
+        u64::try_from(share).unwrap_or(u64::MAX)
+    };
     for stack in stacks.iter_mut().filter(|s| s.cause == Cause::Cpu) {
-        let share = u128::from(stack.total_ns) * u128::from(cpu_ns) / u128::from(sampled);
-        stack.total_ns = u64::try_from(share).unwrap_or(u64::MAX);
+        stack.total_ns = scaled(stack.total_ns);
+        for (_, weight) in &mut stack.leaves {
+            *weight = scaled(*weight);
+        }
     }
 }

@@ -41,3 +41,20 @@ pub struct Frame {
     #[serde(skip)]
     pub named: bool,
 }
+
+impl Frame {
+    /// A native frame of which only the symbol is known.
+    #[must_use]
+    pub fn of_symbol(function: Arc<str>) -> Self {
+        Self {
+            function,
+            file: None,
+            line: None,
+            module: None,
+            kind: FrameKind::Native,
+            inlined: false,
+            user_code: false,
+            named: true,
+        }
+    }
+}

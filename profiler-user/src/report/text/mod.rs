@@ -10,6 +10,7 @@ mod line;
 mod source;
 mod stack;
 mod summary;
+mod table;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,6 +18,8 @@ use std::io::{self, Write};
 use self::line::{Line, Tone, flow, keep_start, wrap};
 use self::source::SourceLines;
 use self::stack::StackStyle;
+pub use table::LoopTable;
+
 use super::{Report, ReportOptions, quantity};
 use crate::aggregate::{BlockerKey, Summary, continues};
 use crate::blame::{Boundary, Holder, Stack, Stall};

@@ -138,6 +138,16 @@ fn cause(row: &BlockerSummary) -> String {
     }
 }
 
+/// The loops, and how far the numbers can be trusted.
+pub(super) fn table(summary: &Summary, columns: usize) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if !summary.loops.is_empty() {
+        lines.extend(loops(&summary.loops, columns));
+    }
+    lines.extend(trust(&summary.health, 0, columns));
+    lines
+}
+
 fn loops(loops: &[LoopSummary], columns: usize) -> Vec<Line> {
     // The median says least about stalls: it looks perfect next to a stall of a second.
     let widths = if columns < 90 { [9, 8, 0, 9, 9, 8] } else { [11, 8, 9, 9, 9, 8] };

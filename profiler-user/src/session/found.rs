@@ -1,0 +1,189 @@
+//! Loops as they are found: parked, or stuck already when stallscope attaches.
+
+use profiler_common::arch::{is_futex, park_class};
+use profiler_common::cause;
+use profiler_common::config::{ADOPT_PARKED, ADOPT_RUNNING, Adopt, FUTEX_PARK, FutexKey};
+use profiler_common::turn::{PARK_EPOLL, PARK_POLL};
+
+use crate::attach::proc;
+use crate::events::{SnapshotEvent, StackCopy};
+use crate::runtimes::{FutexUse, is_worker};
+use crate::session::pipeline::{Pipeline, Walked};
+use crate::stalls::{Captured, Cause, Ledger, RawStall, SleptIn};
+use crate::unwind::{StackEnd, UnwoundStack};
+
+/// What a thread was found doing.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A loop that waits for work.
+    Parked { adopt: Adopt },
+    /// A thread that polls: it may prove to be a loop.
+    Polling { adopt: Adopt },
+    /// A worker that waits for work on a futex.
+    ParkedOnFutex { key: FutexKey, class: u32 },
+    /// A loop that is in the middle of a turn.
+    Stuck(Box<Stuck>),
+    /// Nothing that concerns us.
+    Nothing,
+}
+
+/// A loop thread found asleep inside a turn, or running.
+#[derive(Debug)]
+pub(super) struct Stuck {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    /// The turn began then or earlier.
+    pub(super) start_ns: u64,
+    pub(super) adopt: Adopt,
+    asleep_in: Option<(Cause, i32)>,
+    stack: Walked,
+    kernel: Vec<String>,
+}
+
+/// Bytes of the stack that are read from outside.
+const STACK_BYTES: usize = 64 << 10;
+/// `__TASK_STOPPED | __TASK_TRACED`
+const STOPPED: u32 = 0x4 | 0x8;
+
+/// Decides what a thread was doing. `lone_main` says that no other thread of its process is known
+/// to be parked, so that a busy main thread of a process with an epoll instance must be the loop.
+pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bool) -> Found {
+    let SnapshotEvent { tgid: pid, tid, time_ns, .. } = *seen;
+    let asleep = seen.state != 0;
+    let nr = seen.regs.syscall();
+    if asleep && park_class(nr) == PARK_EPOLL {
+        let nr = PARK_EPOLL as i32;
+        return Found::Parked { adopt: Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr } };
+    }
+    if asleep && park_class(nr) == PARK_POLL && !proc::has_epoll(pid) {
+        let nr = PARK_POLL as i32;
+        return Found::Polling { adopt: Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr } };
+    }
+    let process = pipeline.processes.get(pid, &mut pipeline.symbolizer);
+    let tokio = process.runtime.parks_in_futex;
+    let main_is_loop = lone_main && tid == pid;
+    if !tokio && !main_is_loop {
+        return Found::Nothing;
+    }
+    if !asleep {
+        // Its registers are in motion; if it stays on the CPU, its ticks will tell.
+        let adopt = Adopt { start_ns: time_ns, cause: ADOPT_RUNNING, nr: -1 };
+        return if main_is_loop && !tokio {
+            Found::Stuck(Box::new(Stuck {
+                pid,
+                tid,
+                start_ns: time_ns,
+                adopt,
+                asleep_in: None,
+                stack: empty_stack(),
+                kernel: Vec::new(),
+            }))
+        } else {
+            Found::Nothing
+        };
+    }
+    let user = walk(pipeline, seen);
+    if tokio {
+        if is_futex(nr) && pipeline.classify(pid, &user) == FutexUse::Park {
+            let key = FutexKey { address: seen.regs.arg0(), tgid: pid, tid };
+            return Found::ParkedOnFutex { key, class: FUTEX_PARK };
+        }
+        if !is_worker(&pipeline.user_frames(pid, &user)) {
+            return Found::Nothing;
+        }
+    }
+    let (number, cause_of) = if seen.state & STOPPED != 0 {
+        (cause::STOPPED, Cause::Stopped)
+    } else if nr < 0 {
+        (cause::FAULT, Cause::Fault)
+    } else if is_futex(nr) {
+        (cause::LOCK, Cause::Lock)
+    } else {
+        (cause::SYSCALL, Cause::Syscall)
+    };
+    let nr = if number == cause::SYSCALL || number == cause::LOCK { nr as i32 } else { -1 };
+    let start_ns = time_ns.saturating_sub(seen.idle_ns);
+    Found::Stuck(Box::new(Stuck {
+        pid,
+        tid,
+        start_ns,
+        adopt: Adopt { start_ns, cause: u32::from(number), nr },
+        asleep_in: Some((cause_of, nr)),
+        stack: Walked { user, kernel: Vec::new() },
+        kernel: proc::kernel_stack(pid, tid),
+    }))
+}
+
+fn empty_stack() -> Walked {
+    let user = UnwoundStack { frames: Vec::new(), end: StackEnd::MemoryNotCaptured };
+    Walked { user, kernel: Vec::new() }
+}
+
+fn walk(pipeline: &mut Pipeline, seen: &SnapshotEvent) -> UnwoundStack {
+    let base = seen.regs.sp().saturating_sub(128) & !7;
+    let copy = StackCopy::new(base, read_memory(seen.tgid, base, STACK_BYTES));
+    pipeline.walk(seen.tgid, &seen.regs, &copy)
+}
+
+/// Reads the target's memory from outside, up to the first page that is not there.
+fn read_memory(pid: u32, base: u64, bytes: usize) -> Vec<u8> {
+    use std::os::unix::fs::FileExt as _;
+    let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
+    let mut copy = vec![0; bytes];
+    let mut filled = 0;
+    while filled < bytes {
+        // One page at a time: a read that crosses into a hole fails as a whole.
+        let at = base + filled as u64;
+        let to_page_end = 4096 - (at as usize & 4095);
+        let end = bytes.min(filled + to_page_end);
+        match memory.read_at(&mut copy[filled..end], at) {
+            Ok(n) if n > 0 => filled += n,
+            _ => break,
+        }
+    }
+    copy.truncate(filled);
+    copy
+}
+
+impl Stuck {
+    /// The stall so far, while the thread has not moved.
+    pub(super) fn so_far(&self, now_ns: u64) -> Option<RawStall<Walked>> {
+        let (cause, nr) = self.asleep_in?;
+        let duration_ns = now_ns.saturating_sub(self.start_ns);
+        let mut ledger = Ledger::default();
+        ledger.add(cause, duration_ns);
+        let nr = (nr >= 0).then_some(nr);
+        Some(RawStall {
+            tgid: self.pid,
+            tid: self.tid,
+            start_ns: self.start_ns,
+            duration_ns,
+            ongoing: true,
+            at_attach: true,
+            exact: true,
+            longest_ns: duration_ns,
+            exited: false,
+            ledger,
+            kernel_share: None,
+            syscalls: nr
+                .map(|nr| SleptIn { nr, count: 1, total_ns: duration_ns, max_ns: duration_ns })
+                .into_iter()
+                .collect(),
+            stacks: vec![Captured {
+                id: 0,
+                cause,
+                nr,
+                total_ns: duration_ns,
+                max_ns: duration_ns,
+                count: 1,
+                leaves: Vec::new(),
+                stack: self.stack.clone(),
+            }],
+        })
+    }
+
+    /// The kernel's frames of the sleep, innermost first.
+    pub(super) fn kernel(&self) -> &[String] {
+        &self.kernel
+    }
+}

@@ -1,0 +1,25 @@
+//! One observation from beginning to end: wires the parts together.
+//!
+//! - `processes`: who is watched.
+//! - `pipeline`: events to stalls, without the kernel; what a replay runs.
+//! - `watch`: attaches, runs until the end, reports.
+//! - `command`: a child that is watched from its first instruction.
+//! - `found`: loops that are parked or stuck already when stallscope attaches.
+//! - `governor`: keeps exact boundaries within their budget.
+//! - `summary`: what is said at the end.
+
+pub mod command;
+mod found;
+mod governor;
+mod kernel_frames;
+mod outputs;
+mod pipeline;
+mod processes;
+mod summary;
+mod watch;
+
+pub use outputs::Outputs;
+pub use pipeline::{Pipeline, Walked, syscall_name};
+pub use processes::{Process, Processes};
+pub(crate) use summary::kernel_release;
+pub use watch::{Outcome, Settings, Subject, WatchError, watch};

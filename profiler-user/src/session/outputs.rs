@@ -1,0 +1,100 @@
+//! Where reports go: standard output or files, one report or two.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+use crate::aggregate::{LoopSummary, Summary};
+use crate::blame::Stall;
+use crate::report::{Format, LoopTable, Report, ReportOptions, create};
+
+struct Output {
+    report: Box<dyn Report>,
+    out: Box<dyn Write>,
+}
+
+/// The reports of one run.
+pub struct Outputs {
+    outputs: Vec<Output>,
+    /// Whether a reader of ours has gone: a normal end.
+    pub closed: bool,
+}
+
+impl std::fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outputs").field("outputs", &self.outputs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Outputs {
+    /// No reports.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { outputs: Vec::new(), closed: false }
+    }
+
+    /// Adds a report, to a file or to standard output.
+    ///
+    /// # Errors
+    /// The file can't be created.
+    pub fn add(
+        &mut self,
+        format: Format,
+        options: &ReportOptions,
+        path: Option<&Path>,
+    ) -> io::Result<()> {
+        let out: Box<dyn Write> = match path {
+            Some(path) => Box::new(BufWriter::new(File::create(path)?)),
+            None => Box::new(io::stdout()),
+        };
+        self.outputs.push(Output { report: create(format, options), out });
+        Ok(())
+    }
+
+    /// Adds a report of the loops alone, to standard output.
+    pub fn add_loops(&mut self, format: Format, options: &ReportOptions) {
+        let report: Box<dyn Report> = match format {
+            Format::Json => create(Format::Json, options),
+            _ => Box::new(LoopTable::new(options.clone())),
+        };
+        self.outputs.push(Output { report, out: Box::new(io::stdout()) });
+    }
+
+    /// Tells of a stall.
+    ///
+    /// # Errors
+    /// Writing failed, other than by a closed pipe.
+    pub fn stall(&mut self, stall: &Stall) -> io::Result<()> {
+        self.each(|report, out| report.stall(out, stall))
+    }
+
+    /// Tells how the loops are doing.
+    ///
+    /// # Errors
+    /// As for [`stall`](Self::stall).
+    pub fn interval(&mut self, loops: &[LoopSummary]) -> io::Result<()> {
+        self.each(|report, out| report.interval(out, loops))
+    }
+
+    /// Ends the reports.
+    ///
+    /// # Errors
+    /// As for [`stall`](Self::stall).
+    pub fn finish(&mut self, summary: &Summary) -> io::Result<()> {
+        self.each(|report, out| report.finish(out, summary))
+    }
+
+    fn each(
+        &mut self,
+        mut tell: impl FnMut(&mut dyn Report, &mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for Output { report, out } in &mut self.outputs {
+            let told = tell(&mut **report, &mut **out).and_then(|()| out.flush());
+            match told {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => self.closed = true,
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+}

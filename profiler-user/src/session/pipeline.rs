@@ -1,0 +1,356 @@
+//! Events to stalls: unwinding as captures arrive, names and verdict when a turn ends.
+//!
+//! It knows nothing of the kernel programs: a recorded stream goes through it as a live one does.
+
+use std::collections::HashMap;
+
+use profiler_common::arch::UserRegs;
+use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
+
+use crate::binaries::ProcessMaps;
+use crate::blame::{Boundary, Stack, Stall, SyscallUse, advise, blocker, detail};
+use crate::events::{CaptureEvent, Clock, Event, StackCopy, TurnEvent};
+use crate::runtimes::{FutexUse, classify_futex};
+use crate::session::kernel_frames;
+use crate::session::processes::Processes;
+use crate::stalls::{Assembler, Captured, Cause, RawStall};
+use crate::symbolize::{Frame, Symbolizer};
+use crate::unwind::{Registers, StackEnd, Unwinder, UnwoundStack};
+
+/// Stalls kept of a thread until it proves to be a loop, which takes three polls.
+const UNPROVEN_MAX: usize = 8;
+
+/// A stack without names yet.
+#[derive(Debug, Clone)]
+pub struct Walked {
+    /// The user part.
+    pub user: UnwoundStack,
+    /// Kernel frames, innermost first.
+    pub kernel: Vec<u64>,
+}
+
+/// Everything between the events and the report.
+#[derive(Debug)]
+pub struct Pipeline {
+    clock: Clock,
+    threshold_ns: u64,
+    assembler: Assembler<Walked>,
+    /// Stalls of threads that have not proved to be loops, by thread.
+    unproven: HashMap<u32, Vec<Stall>>,
+    unwinder: Unwinder,
+    /// Names.
+    pub symbolizer: Symbolizer,
+    /// Processes and threads.
+    pub processes: Processes,
+    /// Stacks that do not reach their thread's start.
+    pub truncated_stacks: u64,
+    /// Long busy periods that may have been many short turns, and so were not reported.
+    pub ambiguous_turns: u64,
+    /// Turns that looked like stalls until their futex was recognised as a park.
+    pub parks_learned: u64,
+}
+
+impl Pipeline {
+    /// A pipeline that has seen nothing.
+    #[must_use]
+    pub fn new(
+        clock: Clock,
+        threshold_ns: u64,
+        unwinder: Unwinder,
+        symbolizer: Symbolizer,
+    ) -> Self {
+        Self {
+            clock,
+            assembler: Assembler::default(),
+            unproven: HashMap::new(),
+            unwinder,
+            symbolizer,
+            processes: Processes::default(),
+            truncated_stacks: 0,
+            ambiguous_turns: 0,
+            threshold_ns,
+            parks_learned: 0,
+        }
+    }
+
+    /// Takes an event. Returns the stall that it completes.
+    pub fn event(&mut self, event: &Event) -> Option<Stall> {
+        match event {
+            Event::Capture(capture) => {
+                let captured = self.captured(capture);
+                self.assembler.capture(capture.tid, capture.turn, captured);
+                None
+            }
+            Event::Leaf(leaf) => {
+                self.assembler.leaf(leaf.tid, leaf.turn, leaf.id, leaf.ip, leaf.weight_ns);
+                None
+            }
+            Event::Turn(turn) => {
+                let stall = self.ended(turn)?;
+                if turn.flags & FLAG_UNPROVEN == 0 {
+                    return Some(stall);
+                }
+                let held = self.unproven.entry(turn.tid).or_default();
+                if held.len() < UNPROVEN_MAX {
+                    held.push(stall);
+                }
+                None
+            }
+            Event::Exit { tid, .. } => {
+                self.assembler.forget(*tid);
+                self.unproven.remove(tid);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Stalls of a thread from the time before it proved to be a loop.
+    pub fn proved(&mut self, tid: u32) -> Vec<Stall> {
+        self.unproven.remove(&tid).unwrap_or_default()
+    }
+
+    fn ended(&mut self, event: &TurnEvent) -> Option<Stall> {
+        let known = event.flags & (FLAG_EXACT | FLAG_AT_ATTACH) != 0;
+        if !known && event.turn.longest_ns < self.threshold_ns {
+            // Polls were not seen, and no single stretch is a stall: this may be many short turns.
+            self.ambiguous_turns += 1;
+            self.assembler.forget(event.tid);
+            return None;
+        }
+        let raw =
+            self.assembler.ended(event.tgid, event.tid, event.end_ns, event.flags, &event.turn);
+        self.stall(raw)
+    }
+
+    /// A stall that still lasts, from the kernel side's own state.
+    pub fn ongoing(&mut self, event: &TurnEvent, waiting: &[CaptureEvent]) -> Option<Stall> {
+        let waiting = waiting.iter().map(|capture| self.captured(capture)).collect();
+        let raw = self.assembler.ongoing(
+            event.tgid,
+            event.tid,
+            event.end_ns,
+            event.flags,
+            &event.turn,
+            waiting,
+        );
+        self.stall(raw)
+    }
+
+    fn captured(&mut self, capture: &CaptureEvent) -> Captured<Walked> {
+        let user = self.walk(capture.tgid, &capture.regs, &capture.stack);
+        if user.end != StackEnd::Complete {
+            self.truncated_stacks += 1;
+        }
+        Captured {
+            id: capture.id,
+            cause: Cause::from_raw(capture.cause),
+            nr: (capture.nr >= 0).then_some(capture.nr),
+            total_ns: capture.total_ns,
+            max_ns: 0,
+            count: capture.count,
+            leaves: Vec::new(),
+            stack: Walked { user, kernel: capture.kernel.clone() },
+        }
+    }
+
+    /// Unwinds a stack copy; with mappings read anew if code was loaded since.
+    pub fn walk(&mut self, pid: u32, regs: &UserRegs, copy: &StackCopy) -> UnwoundStack {
+        let regs = Registers::from_pt_regs(&regs.0);
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        let mut read = |address| copy.word(address);
+        let walked = self.unwinder.unwind(&process.maps, &regs, &mut read);
+        if walked.end == StackEnd::NoMapping && self.processes.refresh(pid) {
+            let process = self.processes.get(pid, &mut self.symbolizer);
+            return self.unwinder.unwind(&process.maps, &regs, &mut read);
+        }
+        walked
+    }
+
+    /// What a sleep on a futex is, by the runtime of its process.
+    pub fn futex_use(&mut self, capture: &CaptureEvent) -> FutexUse {
+        let user = self.walk(capture.tgid, &capture.regs, &capture.stack);
+        self.classify(capture.tgid, &user)
+    }
+
+    /// What a sleep on a futex is, by its stack.
+    pub fn classify(&mut self, pid: u32, user: &UnwoundStack) -> FutexUse {
+        // Symbols alone are quick and often enough; a park that they show is one.
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        let by_symbols: Vec<Frame> = user
+            .frames
+            .iter()
+            .rev()
+            .filter_map(|frame| self.symbolizer.symbol_name(&process.maps, frame.lookup))
+            .map(Frame::of_symbol)
+            .collect();
+        if classify_futex(&by_symbols) == FutexUse::Park {
+            return FutexUse::Park;
+        }
+        classify_futex(&self.user_frames(pid, user))
+    }
+
+    /// Names a stack's user frames, root to leaf.
+    pub fn user_frames(&mut self, pid: u32, stack: &UnwoundStack) -> Vec<Frame> {
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        name(&mut self.symbolizer, &process.maps, stack.frames.iter().map(|f| f.lookup))
+    }
+
+    /// The verdict on a stall; `None` if it turns out to be none.
+    fn stall(&mut self, raw: RawStall<Walked>) -> Option<Stall> {
+        let runtime = self.processes.get(raw.tgid, &mut self.symbolizer).runtime;
+        let mut stacks: Vec<(Stack, Option<&'static str>)> = Vec::new();
+        for captured in &raw.stacks {
+            self.named_stacks(raw.tgid, captured, &mut stacks);
+        }
+        if runtime.parks_in_futex && is_park(&raw, &stacks) {
+            self.parks_learned += 1;
+            return None;
+        }
+        stacks.sort_by_key(|(stack, _)| std::cmp::Reverse(stack.total_ns));
+        let (stacks, calls): (Vec<_>, Vec<_>) = stacks.into_iter().unzip();
+        let syscalls: Vec<SyscallUse> = raw
+            .syscalls
+            .iter()
+            .map(|slept| SyscallUse {
+                name: syscall_name(slept.nr),
+                count: slept.count,
+                total_ns: slept.total_ns,
+                max_ns: slept.max_ns,
+                resource: None,
+            })
+            .collect();
+        let cause = raw.ledger.largest();
+        let detail = detail(cause, &raw.ledger, &stacks, &calls, &syscalls);
+        let runtime = runtime.runtime;
+        Some(Stall {
+            start_unix_ns: self.clock.unix_ns(raw.start_ns),
+            duration_ns: raw.duration_ns,
+            ongoing: raw.ongoing,
+            at_attach: raw.at_attach,
+            pid: raw.tgid,
+            tid: raw.tid,
+            thread: self.processes.thread_name(raw.tgid, raw.tid),
+            runtime,
+            ledger: raw.ledger,
+            cause,
+            detail,
+            boundary: if raw.exact { Boundary::Exact } else { Boundary::UpperBound },
+            kernel_share: raw.kernel_share,
+            blocker: blocker(cause, &raw.ledger, &stacks),
+            advice: advise(cause, detail, runtime, &syscalls),
+            syscalls,
+            stacks,
+            outside: None,
+            task: None,
+        })
+    }
+
+    /// Names one captured stack. Samples that differ in their innermost address become stacks of
+    /// their own; stacks that read the same are one.
+    fn named_stacks(
+        &mut self,
+        pid: u32,
+        captured: &Captured<Walked>,
+        stacks: &mut Vec<(Stack, Option<&'static str>)>,
+    ) {
+        let user = &captured.stack.user;
+        let Some(leaf) = user.frames.first() else { return };
+        let mut by_ip: HashMap<u64, (u64, u32)> = HashMap::new();
+        let in_leaves: u64 = captured.leaves.iter().map(|&(_, ns)| ns).sum();
+        let own = captured.total_ns.saturating_sub(in_leaves);
+        let own_samples = captured.count.saturating_sub(captured.leaves.len() as u32);
+        by_ip.insert(leaf.lookup, (own, own_samples));
+        for &(ip, ns) in &captured.leaves {
+            let entry = by_ip.entry(ip).or_default();
+            entry.0 += ns;
+            entry.1 += 1;
+        }
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        let callers: Vec<u64> = user.frames[1..].iter().map(|frame| frame.lookup).collect();
+        let outer = name(&mut self.symbolizer, &process.maps, callers);
+        let kernel = self.kernel(&captured.stack.kernel);
+        let mut addresses: Vec<_> = by_ip.into_iter().filter(|(_, w)| w.0 > 0 || w.1 > 0).collect();
+        addresses.sort_unstable();
+        for (ip, (total_ns, samples)) in addresses {
+            let process = self.processes.get(pid, &mut self.symbolizer);
+            let mut frames = outer.clone();
+            frames.extend(name(&mut self.symbolizer, &process.maps, [ip]));
+            frames.extend(kernel.iter().cloned());
+            let truncated = user.end.reason();
+            let call = captured.nr.map(syscall_name);
+            let same = |(stack, known): &&mut (Stack, Option<&'static str>)| {
+                stack.cause == captured.cause && *known == call && stack.frames == frames
+            };
+            match stacks.iter_mut().find(same) {
+                Some((stack, _)) => {
+                    stack.total_ns += total_ns;
+                    stack.samples += samples;
+                }
+                None => stacks.push((
+                    Stack {
+                        cause: captured.cause,
+                        total_ns,
+                        samples,
+                        truncated,
+                        frames,
+                        holder: None,
+                    },
+                    call,
+                )),
+            }
+        }
+    }
+
+    /// Names kernel frames, outermost first, without those of the measurement itself.
+    fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
+        let frames: Vec<_> =
+            addresses.iter().map(|&address| self.symbolizer.kernel_frame(address)).collect();
+        kernel_frames::outermost_first(frames)
+    }
+
+    /// A stall of a thread that was stuck before stallscope attached and has not run since.
+    pub fn stuck(&mut self, mut raw: RawStall<Walked>, kernel: &[String]) -> Option<Stall> {
+        raw.at_attach = true;
+        raw.ongoing = true;
+        let mut stall = self.stall(raw)?;
+        let frames = kernel_frames::from_names(kernel);
+        for stack in &mut stall.stacks {
+            stack.frames.extend(frames.iter().cloned());
+        }
+        Some(stall)
+    }
+}
+
+/// Whether the longest part of a stall was a worker's park that was not known as one yet.
+fn is_park(raw: &RawStall<Walked>, stacks: &[(Stack, Option<&'static str>)]) -> bool {
+    raw.ledger.largest() == Cause::Lock
+        && stacks
+            .iter()
+            .filter(|(stack, _)| stack.cause == Cause::Lock)
+            .max_by_key(|(stack, _)| stack.total_ns)
+            .is_some_and(|(stack, _)| classify_futex(&stack.frames) == FutexUse::Park)
+}
+
+/// Names addresses, given leaf first, as frames from the root to the leaf.
+fn name(
+    symbolizer: &mut Symbolizer,
+    maps: &ProcessMaps,
+    leaf_first: impl IntoIterator<Item = u64>,
+) -> Vec<Frame> {
+    let mut frames: Vec<Frame> = Vec::new();
+    for address in leaf_first {
+        frames.extend(symbolizer.frames(maps, address));
+    }
+    frames.reverse();
+    frames
+}
+
+/// The name of a system call of this architecture.
+#[must_use]
+pub fn syscall_name(nr: i32) -> &'static str {
+    usize::try_from(nr)
+        .ok()
+        .and_then(syscalls::Sysno::new)
+        .map_or("unknown system call", |call| call.name())
+}

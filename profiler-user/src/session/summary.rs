@@ -1,0 +1,172 @@
+//! What is said at the end: loops, and how the measurement itself went.
+
+use std::collections::BTreeMap;
+
+use profiler_common::counters::Counter;
+use profiler_common::histogram::quantile;
+use profiler_common::turn::{LoopStats, ThreadState};
+
+use crate::aggregate::{Health, LoopSummary};
+use crate::attach::Kernel;
+use crate::session::pipeline::Pipeline;
+use crate::stalls::Ledger;
+
+/// A loop thread under watch, or one that has exited.
+#[derive(Debug, Clone)]
+pub(super) struct KnownLoop {
+    pub(super) pid: u32,
+    pub(super) since_ns: u64,
+    /// Its last statistics, once it has exited.
+    pub(super) last: Option<(LoopStats, Box<[u64]>, u64)>,
+    /// When its current turn is next reported as ongoing, by the turn's number.
+    pub(super) next_report: Option<(u64, u64)>,
+}
+
+/// All loops by thread.
+pub(super) type Loops = BTreeMap<u32, KnownLoop>;
+
+/// Takes the final statistics of a loop that is about to be forgotten.
+pub(super) fn retire(kernel: &Kernel, tid: u32, known: &mut KnownLoop, now_ns: u64) {
+    if known.last.is_none()
+        && let Some(state) = kernel.thread(tid)
+    {
+        let histogram = kernel.histogram(state.slot).unwrap_or_default();
+        known.last = Some((state.stats, histogram, now_ns));
+    }
+}
+
+/// One line per loop, as of `now_ns`.
+pub(super) fn loops(
+    kernel: &Kernel,
+    pipeline: &mut Pipeline,
+    known: &Loops,
+    now_ns: u64,
+) -> Vec<LoopSummary> {
+    let mut summaries = Vec::new();
+    for (&tid, known) in known {
+        let (stats, histogram, until) = match &known.last {
+            Some((stats, histogram, until)) => (*stats, histogram.clone(), *until),
+            None => {
+                let state = kernel.thread(tid);
+                let slot = state.map_or(0, |state| state.slot);
+                let stats = live_stats(state, known, now_ns);
+                (stats, kernel.histogram(slot).unwrap_or_default(), now_ns)
+            }
+        };
+        let active = stats.busy_ns + stats.parked_ns;
+        summaries.push(LoopSummary {
+            pid: known.pid,
+            tid,
+            thread: pipeline.processes.thread_name(known.pid, tid),
+            runtime: pipeline.processes.runtime(known.pid),
+            observed_ns: until.saturating_sub(if stats.since_ns == 0 {
+                known.since_ns
+            } else {
+                stats.since_ns.min(known.since_ns)
+            }),
+            turns: stats.turns,
+            busy_ns: stats.busy_ns,
+            parked_ns: stats.parked_ns,
+            utilization: if active == 0 { 0.0 } else { stats.busy_ns as f64 / active as f64 },
+            turn_p50_ns: capped(&histogram, 0.5, &stats),
+            turn_p90_ns: capped(&histogram, 0.9, &stats),
+            turn_p99_ns: capped(&histogram, 0.99, &stats),
+            turn_p999_ns: capped(&histogram, 0.999, &stats),
+            turn_max_ns: stats.max_ns,
+            stalls: stats.stalls,
+            stalled_ns: stats.stalled_ns,
+            ledger: Ledger::new(stats.ledger),
+        });
+    }
+    summaries
+}
+
+/// A bucket's middle may lie above the longest turn, which is exact.
+fn capped(histogram: &[u64], q: f64, stats: &LoopStats) -> u64 {
+    quantile(histogram, q).min(stats.max_ns)
+}
+
+/// The statistics with the park that has not ended yet.
+fn live_stats(state: Option<ThreadState>, known: &KnownLoop, now_ns: u64) -> LoopStats {
+    let Some(state) = state.filter(|state| state.stats.since_ns != 0) else {
+        // Parked since before stallscope attached, and not woken once.
+        return LoopStats {
+            since_ns: known.since_ns,
+            parked_ns: now_ns.saturating_sub(known.since_ns),
+            ..LoopStats::default()
+        };
+    };
+    let mut stats = state.stats;
+    if state.phase() == profiler_common::turn::Phase::Parked {
+        stats.parked_ns += now_ns.saturating_sub(state.park_ns);
+    }
+    stats
+}
+
+/// How the measurement went.
+pub(super) fn health(
+    kernel: &Kernel,
+    pipeline: &Pipeline,
+    boundaries: &'static str,
+    mut warnings: Vec<String>,
+) -> Health {
+    let counters = kernel.counters().unwrap_or_default();
+    let count = |wanted: Counter| {
+        counters.iter().find(|(counter, _)| *counter == wanted).map_or(0, |(_, n)| *n)
+    };
+    let symbols = pipeline.symbolizer.counters();
+    let losses = counters
+        .iter()
+        .filter(|(counter, n)| counter.is_loss() && *n > 0 && *counter != Counter::RingFull)
+        .map(|(counter, n)| (counter.name().to_owned(), *n))
+        .collect();
+    if pipeline.ambiguous_turns > 0 {
+        warnings.push(format!(
+            "{} busy periods over the threshold were not reported: polls were not watched \
+             meanwhile, so they may have been many short turns (see --boundaries exact)",
+            pipeline.ambiguous_turns
+        ));
+    }
+    for failed in &symbols.failed {
+        warnings.push(format!("no symbols from {}: {}", failed.path, failed.reason));
+    }
+    let (self_cpu_ns, self_rss_bytes) = own_usage();
+    Health {
+        backend: "ebpf",
+        kernel: kernel_release(),
+        boundaries,
+        lost_events: count(Counter::RingFull),
+        truncated_stacks: pipeline.truncated_stacks,
+        failed_reads: count(Counter::RegistersUnreadable),
+        unsymbolized_frames: symbols.unsymbolized_frames,
+        bpf_cpu_ns: kernel.cpu_time_ns(),
+        self_cpu_ns,
+        self_rss_bytes,
+        losses,
+        warnings,
+    }
+}
+
+/// Release of the running kernel.
+#[must_use]
+pub(crate) fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map(|release| release.trim().to_owned())
+        .unwrap_or_default()
+}
+
+fn own_usage() -> (u64, u64) {
+    // SAFETY: a structure of integers, for which zero is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a valid structure.
+    if unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) } != 0 {
+        return (0, 0);
+    }
+    let ns = |time: libc::timeval| {
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+            + u64::try_from(time.tv_usec).unwrap_or(0) * 1_000
+    };
+    // ru_maxrss counts KiB.
+    let rss = u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024;
+    (ns(usage.ru_utime) + ns(usage.ru_stime), rss)
+}
