@@ -347,9 +347,9 @@ impl ThreadState {
                 self.off_nr = nr;
                 None
             }
-            Off::Park(_) => {
+            Off::Park(class) => {
                 self.off = OFF_PARK;
-                let finished = self.park(now, armed_since);
+                let finished = self.park(now, class, armed_since);
                 self.phase = PHASE_PARKED;
                 self.polling = 0;
                 finished
@@ -359,7 +359,7 @@ impl ThreadState {
 
     /// Ends the turn that a sleeping park ends.
     #[inline(always)]
-    fn park(&mut self, now: u64, armed_since: u64) -> Option<Finished> {
+    fn park(&mut self, now: u64, class: u32, armed_since: u64) -> Option<Finished> {
         if self.stats.since_ns == 0 {
             self.stats.since_ns = now;
         }
@@ -367,8 +367,12 @@ impl ThreadState {
             self.park_ns = now;
             return None;
         }
-        let started_at_poll =
-            self.polling != 0 && armed_since != 0 && armed_since <= self.record.turn.start_ns;
+        // Others than those in the mask (a futex) are not seen being entered: the last poll was not
+        // this park.
+        let started_at_poll = self.polling != 0
+            && class & self.park_mask != 0
+            && armed_since != 0
+            && armed_since <= self.record.turn.start_ns;
         if started_at_poll {
             // The turn before ended when this park was entered, and nothing has run since.
             self.park_ns = self.record.turn.start_ns;
@@ -470,7 +474,10 @@ impl ThreadState {
                 self.close_cpu(now);
                 Some(self.finish(now, armed_since))
             }
-            _ => None,
+            _ => {
+                self.gap_ns = 0;
+                None
+            }
         };
         self.mark_ns = now;
         finished
@@ -510,7 +517,9 @@ impl ThreadState {
         let turn = &mut self.record.turn;
         let from =
             if turn.last_sample_ns > self.mark_ns { turn.last_sample_ns } else { self.mark_ns };
-        let weight = now.saturating_sub(from);
+        // A gap lies at the segment's beginning, before its first sample.
+        let gap = if from == self.mark_ns { self.gap_ns } else { 0 };
+        let weight = now.saturating_sub(from).saturating_sub(gap);
         turn.last_sample_ns = now;
         turn.sampled_ns += weight;
         if in_kernel {
@@ -648,6 +657,13 @@ impl ThreadState {
     /// Begins a turn that user space knows to have begun before.
     #[inline(always)]
     pub fn adopt(&mut self, start_ns: u64, asleep_in: Option<(u8, i32)>) {
+        if asleep_in.is_none() && self.cpu == CPU_OFF {
+            // It ran until it was seen to be switched out: what it does since is known.
+            self.stats.since_ns = self.mark_ns;
+            self.begin(self.mark_ns);
+            self.turn_flags = FLAG_AT_ATTACH;
+            return;
+        }
         self.stats.since_ns = start_ns;
         self.begin(start_ns);
         self.mark_ns = start_ns;
@@ -668,13 +684,16 @@ impl ThreadState {
     /// while the turn lasts.
     pub fn settle(&mut self, now: u64) {
         if self.is_off() {
+            if self.wake_ns <= self.mark_ns {
+                // Left over from before this sleep, which lasts.
+                self.wake_seen_ns = self.wake_ns;
+            }
             let entry = self.off_entry;
             if let Some(slept) = self.switch_in(now) {
                 self.weigh(entry, slept.ns);
             }
-        } else {
-            self.close_cpu(now);
         }
+        self.close_cpu(now);
     }
 
     /// The thread turned out to be no loop.
