@@ -5,7 +5,7 @@ use profiler_common::counters::Counter;
 use profiler_common::record::{KIND_EXEC, KIND_EXIT, KIND_FORK};
 use profiler_common::turn::{NO_ENTRY, PARK_EPOLL};
 
-use crate::maps::{BLANK, TARGETS, THREADS, config};
+use crate::maps::{ADOPT, BLANK, TARGETS, THREADS, config};
 use crate::target::{self, armed_since};
 use crate::task::{self, Task};
 use crate::{count, emit};
@@ -87,6 +87,7 @@ pub(crate) fn exit() {
         emit::finished(state, turn);
     }
     state.version += 1;
+    let _ = ADOPT.remove(tid);
     // User space reads the statistics of a loop before it removes the entry.
     emit::event(KIND_EXIT, 0, tgid, tid, now, 0);
 }

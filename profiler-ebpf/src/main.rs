@@ -20,6 +20,7 @@ mod tick;
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::macros::{btf_tracepoint, fentry, perf_event};
 use aya_ebpf::programs::{BtfTracePointContext, FEntryContext, PerfEventContext};
+use profiler_common::turn::{PARK_EPOLL, PARK_POLL};
 
 /// `(bool preempt, struct task_struct *prev, *next[, unsigned int prev_state])`
 #[btf_tracepoint(function = "sched_switch")]
@@ -44,13 +45,13 @@ fn sys_enter(ctx: BtfTracePointContext) -> i32 {
 }
 
 macro_rules! park_enter {
-    ($($name:ident),+ $(,)?) => {
+    ($($name:ident: $class:expr),+ $(,)?) => {
         $(
             /// `(const struct pt_regs *regs)`: a park system call is entered. User space loads it
             /// with the name this architecture gives the call.
             #[fentry]
             fn $name(_ctx: FEntryContext) -> u32 {
-                park::enter();
+                park::enter($class);
                 0
             }
         )+
@@ -58,13 +59,13 @@ macro_rules! park_enter {
 }
 
 park_enter!(
-    park_epoll_wait,
-    park_epoll_pwait,
-    park_epoll_pwait2,
-    park_poll,
-    park_ppoll,
-    park_select,
-    park_pselect6,
+    park_epoll_wait: PARK_EPOLL,
+    park_epoll_pwait: PARK_EPOLL,
+    park_epoll_pwait2: PARK_EPOLL,
+    park_poll: PARK_POLL,
+    park_ppoll: PARK_POLL,
+    park_select: PARK_POLL,
+    park_pselect6: PARK_POLL,
 );
 
 /// `(const struct pt_regs *regs)`: a park only if it waits for completions.

@@ -5,13 +5,10 @@ use aya_ebpf::helpers::generated::{
 };
 use profiler_common::arch::{REGS_BYTES, SYS_IO_URING_ENTER, UserRegs, park_class};
 use profiler_common::counters::Counter;
-use profiler_common::turn::{PARK_EPOLL, PARK_POLL, Phase};
+use profiler_common::turn::{PARK_EPOLL, Phase};
 
 use crate::target::{self, armed_since};
 use crate::{count, emit, switch};
-
-/// `IORING_ENTER_GETEVENTS`
-const IORING_ENTER_GETEVENTS: u64 = 1;
 
 /// Any system call of any process of the host: most leave at the first comparison.
 #[inline(always)]
@@ -29,8 +26,8 @@ pub(crate) fn sys_enter(regs: *const u8, nr: i64) {
 
 /// A park call attached by itself.
 #[inline(always)]
-pub(crate) fn enter() {
-    enter_class(PARK_EPOLL | PARK_POLL);
+pub(crate) fn enter(class: u32) {
+    enter_class(class);
 }
 
 /// `io_uring_enter` parks only if it waits for completions.
@@ -45,7 +42,7 @@ pub(crate) fn enter_io_uring(regs: *const u8) {
     let failed = unsafe {
         bpf_probe_read_kernel((&raw mut copy).cast(), REGS_BYTES as u32, regs.cast())
     } != 0;
-    if !failed && copy.arg3() & IORING_ENTER_GETEVENTS != 0 && copy.arg2() != 0 {
+    if !failed && copy.waits_for_completions() {
         enter_class(PARK_EPOLL);
     }
 }
@@ -77,6 +74,10 @@ fn enter_class(class: u32) {
     state.version += 1;
     if state.phase() == Phase::Unknown {
         switch::adopt(state, now, false);
+    }
+    if state.announced == 0 && class & PARK_EPOLL != 0 {
+        // It may never sleep in its park.
+        switch::found_loop(state, PARK_EPOLL, now);
     }
     if let Some(turn) = state.enter_park(now, armed_since()) {
         emit::finished(state, turn);

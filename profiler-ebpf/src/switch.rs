@@ -3,7 +3,7 @@
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::programs::BtfTracePointContext;
-use profiler_common::arch::{UserRegs, is_futex, park_class};
+use profiler_common::arch::{SYS_IO_URING_ENTER, UserRegs, is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{
     ADOPT_PARKED, ADOPT_RUNNING, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL, TARGET_LEARN_FUTEXES,
@@ -122,11 +122,12 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32, regs: &UserReg
     if nr < 0 {
         return Off::Sleep { cause: cause::FAULT, nr: -1 };
     }
-    let class = park_class(nr);
+    let waits = nr != SYS_IO_URING_ENTER || regs.waits_for_completions();
+    let class = if waits { park_class(nr) } else { 0 };
     if class & state.park_mask != 0 {
         return Off::Park(class);
     }
-    if class == PARK_POLL && !has_epoll(state.record.header.tgid) {
+    if class == PARK_POLL && state.announced == 0 && !has_epoll(state.record.header.tgid) {
         // Blocking code polls too. Its turns are counted from the first poll on, but told only
         // once it has proved to be a loop.
         state.poll_slept(regs.ip(), regs.sp());
@@ -202,6 +203,7 @@ fn ask_about_futex(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64
 #[inline(always)]
 pub(crate) fn found_loop(state: &mut ThreadState, class: u32, now: u64) {
     state.announced = 1;
+    let _ = ADOPT.remove(state.record.header.tid);
     state.park_mask |= class & (PARK_EPOLL | PARK_POLL);
     if state.slot == 0 {
         take_slot(state);
@@ -241,7 +243,7 @@ pub(crate) fn take_slot(state: &mut ThreadState) {
 
 #[inline(always)]
 fn switched_in(state: &mut ThreadState, now: u64) {
-    if state.phase() == Phase::Unknown {
+    if state.phase() == Phase::Unknown && state.guard == 0 {
         let first = !state.is_off();
         adopt(state, now, first);
     }

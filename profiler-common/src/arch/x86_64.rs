@@ -76,18 +76,13 @@ impl UserRegs {
         self.0[DI]
     }
 
-    /// The third argument of the system call.
+    /// Whether these are the arguments of an `io_uring_enter` that waits: `min_complete` is not
+    /// zero and the flags have `IORING_ENTER_GETEVENTS`.
     #[inline(always)]
     #[must_use]
-    pub const fn arg2(&self) -> u64 {
-        self.0[DX]
-    }
-
-    /// The fourth argument of the system call.
-    #[inline(always)]
-    #[must_use]
-    pub const fn arg3(&self) -> u64 {
-        self.0[R10]
+    pub const fn waits_for_completions(&self) -> bool {
+        const IORING_ENTER_GETEVENTS: u64 = 1;
+        self.0[DX] != 0 && self.0[R10] & IORING_ENTER_GETEVENTS != 0
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, RingBuf};
 use profiler_common::capture::BUFFERS;
-use profiler_common::config::TARGET_LEARN_FUTEXES;
+use profiler_common::config::{TARGET_HAS_EPOLL, TARGET_LEARN_FUTEXES};
 use profiler_common::record::FLAG_EXACT;
 use profiler_common::turn::{NO_ENTRY, Phase, ThreadState};
 use thiserror::Error;
@@ -259,7 +259,8 @@ impl<'a> Watcher<'a> {
         let known = self.kernel.target(pid).map_or(0, |target| target.flags);
         let process = self.pipeline.processes.get(pid, &mut self.pipeline.symbolizer);
         let learn = if process.runtime.parks_in_futex { TARGET_LEARN_FUTEXES } else { 0 };
-        let target = processes::target(&process.maps, known | learn);
+        let epoll = if proc::has_epoll(pid) { TARGET_HAS_EPOLL } else { 0 };
+        let target = processes::target(&process.maps, known | learn | epoll);
         Ok(self.kernel.set_target(pid, &target)?)
     }
 
