@@ -483,6 +483,13 @@ impl ThreadState {
         finished
     }
 
+    /// Begins the turn of a task after [`enter_park`](Self::enter_park).
+    #[inline(always)]
+    pub fn next_task(&mut self, now: u64) {
+        self.next_turn(now);
+        self.polling = 0;
+    }
+
     /// Begins the next turn after [`enter_park`](Self::enter_park).
     #[inline(always)]
     pub fn next_turn(&mut self, now: u64) {

@@ -18,8 +18,10 @@ mod task;
 mod tick;
 
 use aya_ebpf::EbpfContext as _;
-use aya_ebpf::macros::{btf_tracepoint, fentry, perf_event};
-use aya_ebpf::programs::{BtfTracePointContext, FEntryContext, PerfEventContext};
+use aya_ebpf::macros::{btf_tracepoint, fentry, perf_event, uprobe};
+use aya_ebpf::programs::{
+    BtfTracePointContext, FEntryContext, PerfEventContext, ProbeContext,
+};
 use profiler_common::turn::{PARK_EPOLL, PARK_POLL};
 
 /// `(bool preempt, struct task_struct *prev, *next[, unsigned int prev_state])`
@@ -72,6 +74,13 @@ park_enter!(
 #[fentry]
 fn park_io_uring_enter(ctx: FEntryContext) -> u32 {
     park::enter_io_uring(ctx.arg(0));
+    0
+}
+
+/// Entry of a function that polls one task: exact boundaries inside a runtime's worker.
+#[uprobe]
+fn task_poll(_ctx: ProbeContext) -> u32 {
+    park::enter_task();
     0
 }
 

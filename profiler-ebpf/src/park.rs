@@ -53,6 +53,27 @@ fn unsafe_current() -> u64 {
     unsafe { bpf_get_current_pid_tgid() }
 }
 
+/// A runtime's worker polls its next task: the turn of the task before ends.
+#[inline(always)]
+pub(crate) fn enter_task() {
+    let Some(state) = target::thread(unsafe_current() as u32) else { return };
+    if state.phase() != Phase::Busy {
+        return;
+    }
+    state.set_guard(true);
+    // SAFETY: the helper has no preconditions.
+    let now = unsafe { bpf_ktime_get_ns() };
+    state.version += 1;
+    if let Some(turn) = state.enter_park(now, armed_since()) {
+        emit::finished(state, turn);
+    }
+    state.next_task(now);
+    state.version += 1;
+    // The breakpoint costs about as much as the program.
+    count::add(Counter::ParkEnterHits, 2);
+    state.set_guard(false);
+}
+
 #[inline(always)]
 fn enter_class(class: u32) {
     let pid_tgid = unsafe_current();

@@ -9,7 +9,8 @@ use aya::programs::perf_event::{
     PerfEvent, PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
 };
 use aya::programs::tp_btf::BtfTracePointLinkId;
-use aya::programs::{BtfTracePoint, FEntry, Iter, ProgramError};
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeLinkId, UProbeScope};
+use aya::programs::{BtfTracePoint, FEntry, Iter, ProgramError, UProbe};
 use aya::{Btf, Ebpf, EbpfError, EbpfLoader};
 use profiler_common::arch::park_functions;
 use profiler_common::capture::{BUFFERS, Capture, PAGE};
@@ -45,6 +46,7 @@ const SCHEDULER: [&str; 5] = [
     "sched_switch",
 ];
 const TICK: &str = "cpu_tick";
+const TASK_POLL: &str = "task_poll";
 
 /// Why the kernel side could not be set up.
 #[derive(Debug, Error)]
@@ -143,6 +145,9 @@ pub struct Kernel {
     ticks: Table<u32, PerfEventLinkId>,
     fentry_links: Vec<(&'static str, FEntryLinkId)>,
     sys_enter_link: Option<BtfTracePointLinkId>,
+    task_polls: Table<u32, Vec<u64>>,
+    task_links: Vec<UProbeLinkId>,
+    task_poll_error: Option<String>,
     armed_since: u64,
     sample_period_ns: u64,
 }
@@ -186,6 +191,9 @@ impl Kernel {
             ticks: Table::new(),
             fentry_links: Vec::new(),
             sys_enter_link: None,
+            task_polls: Table::new(),
+            task_links: Vec::new(),
+            task_poll_error: None,
             armed_since: 0,
             sample_period_ns,
         })
@@ -311,6 +319,10 @@ impl Kernel {
             self.disarm();
             return Err(error);
         }
+        if let Err(error) = self.attach_task_polls() {
+            self.detach_task_polls();
+            self.task_poll_error = Some(error.to_string());
+        }
         // From now on; a turn that began before is not exact.
         self.set_armed_since(monotonic_ns())
     }
@@ -323,6 +335,7 @@ impl Kernel {
                 let _ = program.detach(link);
             }
         }
+        self.detach_task_polls();
         if let Some(link) = self.sys_enter_link.take()
             && let Ok(program) = self.program::<BtfTracePoint>("sys_enter")
         {
@@ -334,6 +347,51 @@ impl Kernel {
     #[must_use]
     pub const fn armed_since(&self) -> u64 {
         self.armed_since
+    }
+
+    /// Sees each task poll of a process as a turn: `offsets` are the places in its executable where
+    /// the functions that poll a task begin. Takes effect at the next [`arm`](Self::arm).
+    pub fn set_task_polls(&mut self, pid: u32, offsets: Vec<u64>) {
+        self.task_polls.insert(pid, offsets);
+    }
+
+    /// Why task polls could not be seen, if they could not.
+    #[must_use]
+    pub fn task_poll_error(&self) -> Option<&str> {
+        self.task_poll_error.as_deref()
+    }
+
+    fn attach_task_polls(&mut self) -> Result<(), KernelError> {
+        self.detach_task_polls();
+        let points = std::mem::take(&mut self.task_polls);
+        let attached = points.iter().try_for_each(|(&pid, offsets)| {
+            offsets.iter().try_for_each(|&offset| self.attach_task_poll(pid, offset))
+        });
+        self.task_polls = points;
+        attached
+    }
+
+    fn attach_task_poll(&mut self, pid: u32, offset: u64) -> Result<(), KernelError> {
+        let refused = |source| KernelError::Program { program: TASK_POLL, source };
+        let Some(scope) = std::num::NonZeroU32::new(pid).map(UProbeScope::OneProcess) else {
+            return Ok(());
+        };
+        let program: &mut UProbe = self.program(TASK_POLL)?;
+        if program.fd().is_err() {
+            program.load().map_err(refused)?;
+        }
+        let location = UProbeAttachLocation::AbsoluteOffset(offset);
+        let link = program.attach(location, format!("/proc/{pid}/exe"), scope).map_err(refused)?;
+        self.task_links.push(link);
+        Ok(())
+    }
+
+    fn detach_task_polls(&mut self) {
+        for link in std::mem::take(&mut self.task_links) {
+            if let Ok(program) = self.program::<UProbe>(TASK_POLL) {
+                let _ = program.detach(link);
+            }
+        }
     }
 
     fn set_armed_since(&mut self, ns: u64) -> Result<(), KernelError> {

@@ -6,4 +6,4 @@ mod recognise;
 mod tokio;
 
 pub use recognise::{ProcessRuntime, recognise};
-pub use tokio::{FutexUse, classify_futex, is_worker};
+pub use tokio::{FutexUse, classify_futex, is_worker, task_polls};

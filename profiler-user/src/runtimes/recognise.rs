@@ -45,8 +45,8 @@ pub fn recognise(maps: &ProcessMaps, symbolizer: &mut Symbolizer) -> ProcessRunt
     plain(Runtime::Native)
 }
 
-/// The mapping of the main program: the first file that is mapped executable.
-fn executable(maps: &ProcessMaps) -> Option<&Mapping> {
+/// The mapping of the main program's code.
+pub(super) fn executable(maps: &ProcessMaps) -> Option<&Mapping> {
     let path = std::fs::read_link(format!("/proc/{}/exe", maps.pid)).ok();
     let named = path.as_deref().and_then(|path| path.to_str());
     maps.all()

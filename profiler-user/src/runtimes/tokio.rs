@@ -5,7 +5,9 @@
 //! inside a task's poll. Names cover tokio 1.20 to 1.5x (`runtime::thread_pool` became
 //! `runtime::scheduler::multi_thread` in 1.21).
 
-use crate::symbolize::Frame;
+use super::recognise::executable;
+use crate::binaries::ProcessMaps;
+use crate::symbolize::{Frame, SymbolPattern, Symbolizer};
 
 /// What a futex wait is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,38 @@ pub fn classify_futex(frames: &[Frame]) -> FutexUse {
     // the blocking pool, and inside a task, it blocks somebody else's work.
     let nested = frames.iter().any(|f| mentions(f, &POLL) || mentions(f, &BLOCKING_POOL));
     if parked && !nested { FutexUse::Park } else { FutexUse::Lock }
+}
+
+/// Part of the mangled names of the functions that poll one task, in both manglings: the entries
+/// of tokio's task vtables (`tokio::runtime::task::raw::poll<T, S>`), one for each kind of future.
+const TASK_POLL_SYMBOL: &str = "7runtime4task3raw4poll";
+/// Functions that are watched: each is a breakpoint and a file descriptor.
+const TASK_POLLS_MAX: usize = 512;
+
+/// Where in a process's executable the functions begin that poll one task: offsets in the file.
+#[must_use]
+pub fn task_polls(maps: &ProcessMaps, symbolizer: &mut Symbolizer) -> Vec<u64> {
+    let Some(executable) = executable(maps) else { return Vec::new() };
+    let pattern = SymbolPattern::Contains(TASK_POLL_SYMBOL);
+    let mut offsets: Vec<u64> = symbolizer
+        .find_symbols(maps, executable, pattern)
+        .into_iter()
+        .filter(|symbol| is_task_poll(&format!("{:#}", rustc_demangle::demangle(&symbol.name))))
+        .filter_map(|symbol| symbol.file_offset)
+        .collect();
+    offsets.sort_unstable();
+    offsets.dedup();
+    offsets.truncate(TASK_POLLS_MAX);
+    offsets
+}
+
+/// Whether a symbol that contains [`TASK_POLL_SYMBOL`] is such a function itself, and not one that
+/// has it among its generic arguments.
+fn is_task_poll(demangled: &str) -> bool {
+    demangled
+        .split('<')
+        .next()
+        .is_some_and(|path| path.trim_end_matches("::") == "tokio::runtime::task::raw::poll")
 }
 
 /// Whether a stack belongs to a runtime's worker thread.
@@ -143,6 +177,14 @@ mod tests {
         ];
         assert_eq!(classify_futex(&frames(&block_on)), FutexUse::Park);
         assert_eq!(classify_futex(&under_thread(&block_on)), FutexUse::Lock);
+    }
+
+    #[test]
+    fn only_the_poll_functions_themselves_are_watched() {
+        assert!(is_task_poll("tokio::runtime::task::raw::poll"));
+        assert!(is_task_poll("tokio::runtime::task::raw::poll::<app::f::{async_fn#0}, S>"));
+        assert!(!is_task_poll("core::ptr::drop_in_place::<tokio::runtime::task::raw::poll>"));
+        assert!(!is_task_poll("tokio::runtime::task::raw::poll_inner"));
     }
 
     #[test]

@@ -184,6 +184,12 @@ impl Stuck {
         })
     }
 
+    /// The stack that it slept in, for the turn's end: the kernel side has not captured it.
+    pub(super) fn stack(&self) -> Option<(Cause, Option<i32>, Walked)> {
+        let (cause, nr) = self.asleep_in?;
+        Some((cause, (nr >= 0).then_some(nr), self.stack.clone()))
+    }
+
     /// The kernel's frames of the sleep, innermost first.
     pub(super) fn kernel(&self) -> &[String] {
         &self.kernel

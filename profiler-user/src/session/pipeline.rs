@@ -37,6 +37,8 @@ pub struct Pipeline {
     assembler: Assembler<Walked>,
     /// Stalls of threads that have not proved to be loops, by thread.
     unproven: HashMap<u32, Vec<Stall>>,
+    /// What threads slept in when stallscope attached, until that turn has ended.
+    found_asleep: HashMap<u32, (Cause, Option<i32>, Walked)>,
     unwinder: Unwinder,
     /// Names.
     pub symbolizer: Symbolizer,
@@ -63,6 +65,7 @@ impl Pipeline {
             clock,
             assembler: Assembler::default(),
             unproven: HashMap::new(),
+            found_asleep: HashMap::new(),
             unwinder,
             symbolizer,
             processes: Processes::default(),
@@ -105,6 +108,11 @@ impl Pipeline {
         }
     }
 
+    /// A thread was found asleep in a turn: that turn's stack, which the kernel side has not.
+    pub(super) fn slept_at_attach(&mut self, tid: u32, stack: (Cause, Option<i32>, Walked)) {
+        self.found_asleep.insert(tid, stack);
+    }
+
     /// Stalls of a thread from the time before it proved to be a loop.
     pub fn proved(&mut self, tid: u32) -> Vec<Stall> {
         self.unproven.remove(&tid).unwrap_or_default()
@@ -118,8 +126,13 @@ impl Pipeline {
             self.assembler.forget(event.tid);
             return None;
         }
-        let raw =
+        let mut raw =
             self.assembler.ended(event.tgid, event.tid, event.end_ns, event.flags, &event.turn);
+        if let Some(found) = self.found_asleep.remove(&event.tid)
+            && raw.at_attach
+        {
+            add_first_sleep(&mut raw, found);
+        }
         self.stall(raw)
     }
 
@@ -320,6 +333,24 @@ impl Pipeline {
         }
         Some(stall)
     }
+}
+
+/// Adds the sleep in which a thread was found when stallscope attached: it accounts for what the
+/// captures of the same cause do not.
+fn add_first_sleep(raw: &mut RawStall<Walked>, found: (Cause, Option<i32>, Walked)) {
+    let (cause, nr, stack) = found;
+    let captured: u64 = raw.stacks.iter().filter(|s| s.cause == cause).map(|s| s.total_ns).sum();
+    let total_ns = raw.ledger.get(cause).saturating_sub(captured);
+    raw.stacks.push(Captured {
+        id: u32::MAX,
+        cause,
+        nr,
+        total_ns,
+        max_ns: total_ns,
+        count: 1,
+        leaves: Vec::new(),
+        stack,
+    });
 }
 
 /// Whether the longest part of a stall was a worker's park that was not known as one yet.

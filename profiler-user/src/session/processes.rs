@@ -9,7 +9,7 @@ use profiler_common::config::{CODE_RANGES, Target};
 use crate::attach::proc;
 use crate::binaries::ProcessMaps;
 use crate::blame::Runtime;
-use crate::runtimes::{ProcessRuntime, recognise};
+use crate::runtimes::{ProcessRuntime, recognise, task_polls};
 use crate::symbolize::{Symbolizer, printable};
 
 /// Mappings change when code is loaded; they are read again at most this often.
@@ -50,6 +50,17 @@ impl Processes {
             self.read(pid, symbolizer);
         }
         &self.processes[&pid]
+    }
+
+    /// Where in its executable a process's runtime begins to poll a task; empty for runtimes that
+    /// do not, and for binaries without symbols.
+    pub fn task_polls(&mut self, pid: u32, symbolizer: &mut Symbolizer) -> Vec<u64> {
+        let process = self.get(pid, symbolizer);
+        if process.runtime.parks_in_futex {
+            task_polls(&process.maps, symbolizer)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Reads the mappings again, unless that was done a moment ago or the process is gone.

@@ -187,9 +187,10 @@ impl<'a> Watcher<'a> {
         // should take time.
         let unwinder = Unwinder::new(Box::new(LiveModules));
         let mut pipeline = Pipeline::new(Clock::now(), settings.threshold_ns, unwinder, symbolizer);
-        for &pid in pids {
-            pipeline.processes.get(pid, &mut pipeline.symbolizer);
-        }
+        let polls: Vec<_> = pids
+            .iter()
+            .map(|&pid| (pid, pipeline.processes.task_polls(pid, &mut pipeline.symbolizer)))
+            .collect();
         let mut kernel = Kernel::load(&KernelOptions {
             threshold_ns: settings.threshold_ns,
             sample_rate: settings.sample_rate,
@@ -201,6 +202,9 @@ impl<'a> Watcher<'a> {
         let ring = kernel.take_events()?;
         let mut warnings = Vec::new();
         kernel.verify()?;
+        for (pid, offsets) in polls {
+            kernel.set_task_polls(pid, offsets);
+        }
         let boundaries = arm(&mut kernel, settings.boundaries, &mut warnings)?;
         let governed = settings.boundaries == cli::Boundaries::Auto;
         let governor = (governed && boundaries != Boundaries::Sched)
@@ -319,6 +323,9 @@ impl<'a> Watcher<'a> {
                 {
                     self.kernel.adopt(tid, stuck.adopt)?;
                     self.found_loop(tgid, tid, stuck.start_ns);
+                    if let Some(stack) = stuck.stack() {
+                        self.pipeline.slept_at_attach(tid, stack);
+                    }
                     self.stuck.push((*stuck, 0));
                 }
             }
@@ -405,6 +412,14 @@ impl<'a> Watcher<'a> {
             Event::Exec { tgid } => {
                 self.pipeline.processes.read(*tgid, &mut self.pipeline.symbolizer);
                 self.describe_target(*tgid)?;
+                let symbolizer = &mut self.pipeline.symbolizer;
+                let polls = self.pipeline.processes.task_polls(*tgid, symbolizer);
+                let changes = !polls.is_empty();
+                self.kernel.set_task_polls(*tgid, polls);
+                if changes && self.armed {
+                    self.kernel.disarm();
+                    self.kernel.arm(self.boundaries)?;
+                }
             }
             Event::Exit { tid, .. } => {
                 if let Some(known) = self.loops.get_mut(tid) {
@@ -630,6 +645,9 @@ impl<'a> Watcher<'a> {
         let loops = self.loop_summaries(now);
         let observed: u64 = loops.iter().map(|one| one.observed_ns).sum();
         let mut warnings = std::mem::take(&mut self.warnings);
+        if let Some(error) = self.kernel.task_poll_error() {
+            warnings.push(format!("task polls are not seen, turns may hold several: {error}"));
+        }
         if let Some(governor) = &self.governor
             && governor.rests > 0
         {
