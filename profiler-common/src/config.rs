@@ -33,6 +33,10 @@ pub struct Config {
     pub task_jobctl: u32,
     /// Offset of `task_struct.se.exec_start`.
     pub task_exec_start: u32,
+    /// Offset of `task_struct.se.sum_exec_runtime`.
+    pub task_sum_exec: u32,
+    /// Explicit padding.
+    pub reserved: u32,
 }
 
 /// A watched process.

@@ -43,6 +43,11 @@ counters! {
     SyscallTableFull = "syscall_table_full",
     /// Wake-ups that were not seen: the sleep is attributed up to the switch-in.
     WakeupMissed = "wakeup_missed",
+    /// A thread was seen running that had not been seen to get the CPU: the time was made up for
+    /// from the scheduler's account.
+    SwitchInMissed = "switch_in_missed",
+    /// A thread in a turn got the CPU without having been seen to leave it.
+    SwitchOutMissed = "switch_out_missed",
     /// Questions about futexes that were put off to keep their rate bounded.
     FutexQuestionsDeferred = "futex_questions_deferred",
     /// Entries of system calls seen by `park_enter`, for the overhead governor (no loss).
@@ -67,6 +72,7 @@ impl Counter {
                 | Self::Stalls
                 | Self::StackPageUnreadable
                 | Self::StackEvicted
+                | Self::SwitchInMissed
         )
     }
 }

@@ -207,6 +207,8 @@ pub struct ThreadState {
     pub gap_ns: u64,
     /// Beginning of the park, or of the last poll.
     pub park_ns: u64,
+    /// CPU time of the thread by the scheduler's account when it was last switched out.
+    pub exec_ns: u64,
     /// Address of the futex the thread sleeps on.
     pub futex: u64,
     /// Stack pointer of the last sleeping `poll`, to recognise a loop by.
@@ -447,6 +449,16 @@ impl ThreadState {
             self.count_syscall(self.off_nr, ns);
         }
         Some(Slept { cause, ns, wake_missed: !woken_seen })
+    }
+
+    /// When a thread that turns out to be running must have got the CPU: its switch-in was not
+    /// traced, but the scheduler has charged it `exec_ns` of CPU time in all.
+    #[inline(always)]
+    #[must_use]
+    pub const fn unseen_switch_in(&self, now: u64, exec_ns: u64) -> u64 {
+        let away = now.saturating_sub(self.mark_ns);
+        let ran = exec_ns.saturating_sub(self.exec_ns);
+        now.saturating_sub(if ran < away { ran } else { away })
     }
 
     /// Another thread wakes this one.

@@ -86,6 +86,13 @@ pub(crate) fn waiting_stacks(state: &mut ThreadState, now: u64) {
 /// Counts a turn that has ended, and sends it if it was a stall.
 #[inline(always)]
 pub(crate) fn finished(state: &mut ThreadState, turn: Finished) {
+    turn_ended(state, turn.ns, turn.end_ns);
+}
+
+/// A function of its own: it is called from every program, and large.
+#[inline(never)]
+fn turn_ended(state: &mut ThreadState, ns: u64, end_ns: u64) {
+    let turn = Finished { ns, end_ns };
     if state.slot != 0
         && let Some(histogram) = HISTOGRAMS.get_ptr_mut(state.slot - 1)
     {

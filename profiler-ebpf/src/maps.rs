@@ -25,6 +25,8 @@ pub(crate) static CONFIG: Config = Config {
     task_stack: 0,
     task_jobctl: 0,
     task_exec_start: 0,
+    task_sum_exec: 0,
+    reserved: 0,
 };
 
 /// Reads a constant that user space has set.

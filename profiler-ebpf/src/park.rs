@@ -8,7 +8,7 @@ use profiler_common::counters::Counter;
 use profiler_common::turn::{PARK_EPOLL, Phase};
 
 use crate::target::{self, armed_since};
-use crate::{count, emit, switch};
+use crate::{count, emit, switch, task};
 
 /// Any system call of any process of the host: most leave at the first comparison.
 #[inline(always)]
@@ -57,13 +57,14 @@ fn unsafe_current() -> u64 {
 #[inline(always)]
 pub(crate) fn enter_task() {
     let Some(state) = target::thread(unsafe_current() as u32) else { return };
-    if state.phase() != Phase::Busy {
+    if state.phase() == Phase::Unknown {
         return;
     }
     state.set_guard(true);
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
     state.version += 1;
+    switch::seen_running(state, task::current(), now);
     if let Some(turn) = state.enter_park(now, armed_since()) {
         emit::finished(state, turn);
     }
@@ -93,6 +94,7 @@ fn enter_class(class: u32) {
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
     state.version += 1;
+    switch::seen_running(state, task::current(), now);
     if state.phase() == Phase::Unknown {
         switch::adopt(state, now, false);
     }

@@ -66,8 +66,10 @@ pub(crate) fn sched_waking(woken: Task) {
 
 #[inline(always)]
 fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
-    let preempted: u64 = ctx.arg(0);
     let prev: Task = ctx.arg(1);
+    seen_running(state, prev, now);
+    state.exec_ns = task::sum_exec(prev);
+    let preempted: u64 = ctx.arg(0);
     let sleep_state = if config!(has_prev_state) != 0 {
         let prev_state: u64 = ctx.arg(3);
         prev_state as u32
@@ -241,7 +243,18 @@ pub(crate) fn take_slot(state: &mut ThreadState) {
     count::one(Counter::LoopSlotsFull);
 }
 
+/// The current thread runs. If its switch-in was not traced (the kernel can be told to leave tasks
+/// out), it is made up for from the scheduler's account of CPU time.
 #[inline(always)]
+pub(crate) fn seen_running(state: &mut ThreadState, current: Task, now: u64) {
+    if state.is_off() {
+        count::one(Counter::SwitchInMissed);
+        let at = state.unseen_switch_in(now, task::sum_exec(current));
+        switched_in(state, at);
+    }
+}
+
+#[inline(never)]
 fn switched_in(state: &mut ThreadState, now: u64) {
     if state.phase() == Phase::Unknown && state.guard == 0 {
         let first = !state.is_off();
@@ -258,6 +271,9 @@ fn switched_in(state: &mut ThreadState, now: u64) {
             }
         }
         state.futex = 0;
+    }
+    if !state.is_off() && state.phase() == Phase::Busy {
+        count::one(Counter::SwitchOutMissed);
     }
     let Some(slept) = state.switch_in(now) else { return };
     if slept.wake_missed {

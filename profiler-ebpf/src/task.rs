@@ -55,6 +55,14 @@ pub(crate) fn exec_start(task: Task) -> u64 {
     unsafe { read(task.wrapping_add(config!(task_exec_start) as usize), 0) }
 }
 
+/// CPU time that the scheduler has charged to the task; up to date when it is switched out, up to a
+/// tick old while it runs.
+#[inline(always)]
+pub(crate) fn sum_exec(task: Task) -> u64 {
+    // SAFETY: as above.
+    unsafe { read(task.wrapping_add(config!(task_sum_exec) as usize), 0) }
+}
+
 /// The current task.
 #[inline(always)]
 pub(crate) fn current() -> Task {

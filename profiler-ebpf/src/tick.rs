@@ -9,7 +9,7 @@ use profiler_common::turn::{NO_ENTRY, Phase, STACKS};
 
 use crate::capture::{self, Subject};
 use crate::maps::config;
-use crate::{emit, switch, target};
+use crate::{emit, switch, target, task};
 
 /// Samples of one turn are thinned to this many while it doubles its age.
 const SAMPLES_PER_DOUBLING: u64 = 128;
@@ -25,8 +25,9 @@ pub(crate) fn tick(ctx: *mut c_void) {
     if state.phase() == Phase::Unknown {
         switch::adopt(state, now, false);
     }
+    switch::seen_running(state, task::current(), now);
     let age = state.age(now);
-    if age < config!(threshold_ns) / 2 || state.is_off() {
+    if age < config!(threshold_ns) / 2 {
         return;
     }
     let since_last = now.saturating_sub(state.record.turn.last_sample_ns);

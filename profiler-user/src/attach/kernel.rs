@@ -665,6 +665,8 @@ fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfErr
         task_stack: task("stack")?,
         task_jobctl: task("jobctl")?,
         task_exec_start: task("se.exec_start")?,
+        task_sum_exec: task("se.sum_exec_runtime")?,
+        reserved: 0,
     })
 }
 

@@ -190,7 +190,9 @@ fn try_programs(checks: &mut Vec<Check>) -> Boundaries {
 
 fn failed(name: &'static str, needed: bool, error: &KernelError) -> Check {
     let text = error.to_string();
-    let note = text.lines().next().unwrap_or_default().to_owned();
+    // The rest is the verifier's log.
+    let note = text.split(". Verifier output").next().unwrap_or_default();
+    let note = note.lines().next().unwrap_or_default().to_owned();
     Check { name, works: false, needed, note }
 }
 
