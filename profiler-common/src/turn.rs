@@ -25,6 +25,9 @@ pub const SYSCALLS: usize = 8;
 /// Wake-ups that end a poll park are believed to be a loop's after this many from one place.
 pub const POLL_PROOF: u32 = 3;
 
+/// Periods after which a tick is so late that the CPU can't have run meanwhile.
+const LATE_PERIODS: u64 = 3;
+
 /// No capture buffer.
 pub const NO_BUFFER: u32 = u32::MAX;
 /// No entry of a turn's tables.
@@ -209,6 +212,8 @@ pub struct ThreadState {
     pub park_ns: u64,
     /// CPU time of the thread by the scheduler's account when it was last switched out.
     pub exec_ns: u64,
+    /// Time of the last tick.
+    pub tick_ns: u64,
     /// Address of the futex the thread sleeps on.
     pub futex: u64,
     /// Stack pointer of the last sleeping `poll`, to recognise a loop by.
@@ -528,6 +533,19 @@ impl ThreadState {
     #[must_use]
     pub const fn proved_poll_loop(&self) -> bool {
         self.poll_same >= POLL_PROOF && self.poll_same > self.futex_sleeps
+    }
+
+    /// A tick of the thread's CPU clock. A timer that comes late by several periods, on a thread that
+    /// was not switched out, means that the virtual CPU itself did not run: time on the host's run
+    /// queue, known to a period.
+    #[inline(always)]
+    pub fn tick(&mut self, now: u64, period_ns: u64) {
+        let from = if self.tick_ns > self.mark_ns { self.tick_ns } else { self.mark_ns };
+        self.tick_ns = now;
+        let since = now.saturating_sub(from);
+        if self.phase == PHASE_BUSY && self.cpu == CPU_ON && since > LATE_PERIODS * period_ns {
+            self.gap_ns += since - period_ns;
+        }
     }
 
     /// Counts CPU time up to `now` for a sample; returns the time since the sample before.

@@ -26,6 +26,7 @@ pub(crate) fn tick(ctx: *mut c_void) {
         switch::adopt(state, now, false);
     }
     switch::seen_running(state, task::current(), now);
+    state.tick(now, config!(sample_period_ns));
     let age = state.age(now);
     if age < config!(threshold_ns) / 2 {
         return;

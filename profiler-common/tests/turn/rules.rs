@@ -308,3 +308,45 @@ fn the_longest_stretch_off_the_cpu_is_known() {
     }
     assert_eq!(state.record.turn.longest_ns, 9 * MS);
 }
+
+#[test]
+fn a_late_tick_is_the_hosts_run_queue_and_not_cpu() {
+    let mut state = woken(100 * MS);
+    state.tick(101 * MS, MS);
+    state.tick(115 * MS, MS);
+    let turn = state.switch_out(116 * MS, Off::Park(PARK_EPOLL), 0).expect("it ends");
+    assert_eq!(turn.ns, 16 * MS);
+    let parts = [(cause::RUNQUEUE, 13 * MS), (cause::CPU, 3 * MS)];
+    assert_eq!(state.record.turn.ledger, ledger(&parts));
+}
+
+#[test]
+fn time_off_the_cpu_is_no_late_tick() {
+    let mut state = woken(100 * MS);
+    state.tick(101 * MS, MS);
+    state.switch_out(102 * MS, SLEEP, 0);
+    state.wake(140 * MS);
+    state.switch_in(140 * MS);
+    state.tick(141 * MS, MS);
+    let turn = state.switch_out(142 * MS, Off::Park(PARK_EPOLL), 0).expect("it ends");
+    assert_eq!(turn.ns, 42 * MS);
+    let parts = [(cause::SYSCALL, 38 * MS), (cause::CPU, 4 * MS)];
+    assert_eq!(state.record.turn.ledger, ledger(&parts));
+}
+
+#[test]
+fn an_unseen_switch_in_is_put_where_the_scheduler_charged_cpu_time() {
+    let mut state = woken(100 * MS);
+    state.exec_ns = 5 * MS;
+    state.switch_out(102 * MS, Off::Preempted, 0);
+    // Seen running at 120 ms; the scheduler has charged it 3 ms since.
+    let at = state.unseen_switch_in(120 * MS, 8 * MS);
+    assert_eq!(at, 117 * MS);
+    state.switch_in(at);
+    let turn = state.switch_out(120 * MS, Off::Park(PARK_EPOLL), 0).expect("it ends");
+    assert_eq!(turn.ns, 20 * MS);
+    let parts = [(cause::RUNQUEUE, 15 * MS), (cause::CPU, 5 * MS)];
+    assert_eq!(state.record.turn.ledger, ledger(&parts));
+    // An account that says more than the time away can't push it before the switch-out.
+    assert_eq!(state.unseen_switch_in(121 * MS, 999 * MS), 120 * MS);
+}

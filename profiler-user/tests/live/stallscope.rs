@@ -107,7 +107,7 @@ impl Watch {
 
     /// Lets the last turn end, which goes on for a moment after its answer was sent, then stops.
     pub(crate) fn settle_and_stop(self) -> Report {
-        std::thread::sleep(Duration::from_millis(100) * slowness());
+        std::thread::sleep(Duration::from_millis(600) * slowness());
         self.stop()
     }
 
