@@ -2,21 +2,27 @@
 //!
 //! - `processes`: who is watched.
 //! - `pipeline`: events to stalls, without the kernel; what a replay runs.
-//! - `watch`: attaches, runs until the end, reports.
+//! - `watch`: watches from beginning to end: settings, loop, outcome.
+//! - `watcher`: the state of that, and what happens with each event and each period.
+//! - `attaching`: sets the kernel side up and begins where every thread is found.
+//! - `ongoing`: stalls that still last.
 //! - `command`: a child that is watched from its first instruction.
 //! - `found`: loops that are parked or stuck already when stallscope attaches.
 //! - `governor`: keeps exact boundaries within their budget.
 //! - `summary`: what is said at the end.
 
+mod attaching;
 pub mod command;
 mod found;
 mod governor;
 mod kernel_frames;
+mod ongoing;
 mod outputs;
 mod pipeline;
 mod processes;
 mod summary;
 mod watch;
+mod watcher;
 
 pub use outputs::Outputs;
 pub use pipeline::{Pipeline, Walked, syscall_name};
