@@ -8,6 +8,7 @@ use profiler_common::arch::park_class;
 use profiler_common::config::{TARGET_HAS_EPOLL, TARGET_LEARN_FUTEXES};
 use profiler_common::turn::PARK_EPOLL;
 
+use super::event_stream::StreamRecorder;
 use super::found::{self, Found};
 use super::governor::Governor;
 use super::outputs::Outputs;
@@ -35,7 +36,8 @@ impl<'a> Watcher<'a> {
         // Slow things first: between attaching the programs and looking at the threads nothing
         // should take time.
         let unwinder = Unwinder::new(Box::new(LiveModules));
-        let mut pipeline = Pipeline::new(Clock::now(), settings.threshold_ns, unwinder, symbolizer);
+        let clock = Clock::now();
+        let mut pipeline = Pipeline::new(clock, settings.threshold_ns, unwinder, symbolizer);
         let polls: Vec<_> = pids
             .iter()
             .map(|&pid| (pid, pipeline.processes.task_polls(pid, &mut pipeline.symbolizer)))
@@ -79,6 +81,7 @@ impl<'a> Watcher<'a> {
             last_interval: now,
             warnings,
             decode_errors: 0,
+            recorder: None,
         };
         // The programs first: from here on no thread and no event of a target is missed.
         watcher.kernel.attach_scheduler()?;
@@ -90,6 +93,12 @@ impl<'a> Watcher<'a> {
         if watcher.pids.is_empty() {
             return Err(WatchError::Gone);
         }
+        watcher.recorder = StreamRecorder::asked_for(
+            &clock,
+            settings.threshold_ns,
+            &watcher.pids,
+            &mut watcher.pipeline,
+        )?;
         Ok((watcher, ring))
     }
 
@@ -205,6 +214,7 @@ impl<'a> Watcher<'a> {
     fn snapshots(&mut self, ring: &mut RingBuf<MapData>) -> Result<Vec<SnapshotEvent>, WatchError> {
         let mut seen = Vec::new();
         while let Some(record) = ring.next() {
+            self.record(&record)?;
             match events::decode(&record) {
                 Ok(Event::Snapshot(snapshot)) => seen.push(*snapshot),
                 Ok(event) => {

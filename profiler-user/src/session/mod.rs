@@ -8,11 +8,13 @@
 //! - `ongoing`: stalls that still last.
 //! - `command`: a child that is watched from its first instruction.
 //! - `found`: loops that are parked or stuck already when stallscope attaches.
+//! - `event_stream`: the kernel side's records in a file, for replays.
 //! - `governor`: keeps exact boundaries within their budget.
 //! - `summary`: what is said at the end.
 
 mod attaching;
 pub mod command;
+mod event_stream;
 mod found;
 mod governor;
 mod kernel_frames;
@@ -24,6 +26,7 @@ mod summary;
 mod watch;
 mod watcher;
 
+pub use event_stream::{RecordedStream, RecordedTarget, StreamHeader};
 pub use outputs::Outputs;
 pub use pipeline::{Pipeline, Walked, syscall_name};
 pub use processes::{Process, Processes};

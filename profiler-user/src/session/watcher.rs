@@ -8,6 +8,7 @@ use profiler_common::config::{FUTEX_LOCK, FUTEX_PARK, FutexKey};
 use profiler_common::counters::Counter;
 
 use super::command::Child;
+use super::event_stream::StreamRecorder;
 use super::found::Stuck;
 use super::governor::{Decision, Governor};
 use super::outputs::Outputs;
@@ -43,6 +44,8 @@ pub(super) struct Watcher<'a> {
     pub(super) last_interval: Instant,
     pub(super) warnings: Vec<String>,
     pub(super) decode_errors: u64,
+    /// Writes down what arrives, for developers.
+    pub(super) recorder: Option<StreamRecorder>,
 }
 
 impl Watcher<'_> {
@@ -56,6 +59,7 @@ impl Watcher<'_> {
         while handled < most {
             let Some(record) = ring.next() else { break };
             handled += 1;
+            self.record(&record)?;
             let event = events::decode(&record);
             drop(record);
             match event {
@@ -64,6 +68,13 @@ impl Watcher<'_> {
             }
         }
         Ok(handled)
+    }
+
+    pub(super) fn record(&mut self, record: &[u8]) -> Result<(), WatchError> {
+        match &mut self.recorder {
+            Some(recorder) => Ok(recorder.record(record)?),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn event(&mut self, event: &Event) -> Result<(), WatchError> {
@@ -219,6 +230,9 @@ impl Watcher<'_> {
 
     pub(super) fn finish(mut self, ended: Ended) -> Result<Outcome, WatchError> {
         self.report_ongoing(true)?;
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish(&mut self.pipeline.symbolizer)?;
+        }
         let now = monotonic_ns();
         let unfinished: Vec<Stall> = self.unfinished.stalls().cloned().collect();
         for stall in &unfinished {
