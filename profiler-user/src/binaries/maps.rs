@@ -1,6 +1,6 @@
 //! `/proc/PID/maps`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// One line of `/proc/PID/maps`.
@@ -45,6 +45,8 @@ impl Mapping {
 pub struct ProcessMaps {
     /// The process whose mappings these are.
     pub pid: u32,
+    /// Where the files of recorded mappings lie.
+    files: Option<Arc<Path>>,
     mappings: Vec<Mapping>,
 }
 
@@ -64,7 +66,20 @@ impl ProcessMaps {
     pub fn parse(pid: u32, text: &str) -> Self {
         let mut mappings: Vec<_> = text.lines().filter_map(parse_line).collect();
         mappings.sort_by_key(|m| m.start);
-        Self { pid, mappings }
+        Self { pid, files: None, mappings }
+    }
+
+    /// The mappings of a process of another time or machine. Its files lie below `files`, under the
+    /// paths that they were mapped from; nothing else stands behind them.
+    #[must_use]
+    pub fn recorded(pid: u32, text: &str, files: &Path) -> Self {
+        Self { files: Some(Arc::from(files)), ..Self::parse(pid, text) }
+    }
+
+    /// Where the files lie, if the mappings are recorded ones.
+    #[must_use]
+    pub fn files(&self) -> Option<&Path> {
+        self.files.as_deref()
     }
 
     /// The mapping that holds an address.

@@ -64,6 +64,10 @@ impl Binary {
 /// # Errors
 /// The process is gone, or neither way leads to the mapped file.
 pub fn open_mapping(maps: &ProcessMaps, mapping: &Mapping) -> io::Result<Binary> {
+    if let Some(files) = maps.files() {
+        let path = files.join(mapping.path.trim_start_matches('/'));
+        return Binary::open(&path, mapping.path.clone(), files.to_owned());
+    }
     let root = PathBuf::from(format!("/proc/{}/root", maps.pid));
     let link = format!("/proc/{}/map_files/{:x}-{:x}", maps.pid, mapping.start, mapping.end);
     // FIFOs and devices can be mapped by nobody, so opening this can't block.

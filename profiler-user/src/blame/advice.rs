@@ -109,3 +109,86 @@ pub fn advise(
     };
     Some(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUNTIMES: [Runtime; 7] = [
+        Runtime::Asyncio,
+        Runtime::Uvloop,
+        Runtime::Trio,
+        Runtime::Tokio,
+        Runtime::Libuv,
+        Runtime::Jvm,
+        Runtime::Native,
+    ];
+
+    fn slept_in(name: &'static str) -> Vec<SyscallUse> {
+        vec![SyscallUse { name, count: 1, total_ns: 1, max_ns: 1, resource: None }]
+    }
+
+    fn syscall(runtime: Runtime, name: &'static str) -> String {
+        advise(Cause::Syscall, None, runtime, &slept_in(name)).expect("advice")
+    }
+
+    #[test]
+    fn advice_is_one_sentence_and_given_for_every_cause_that_is_known() {
+        for cause in Cause::ALL {
+            for runtime in RUNTIMES {
+                for detail in [None, Some("fork"), Some("dns"), Some("fsync")] {
+                    let advice = advise(cause, detail, runtime, &slept_in("read"));
+                    assert_eq!(advice.is_none(), cause == Cause::Unexplained);
+                    let text = advice.unwrap_or_default();
+                    assert!(!text.contains('\n') && !text.contains("  "), "{text}");
+                    assert!(!text.ends_with('.'), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_from_outside_is_said_not_to_be_the_code() {
+        for cause in [Cause::Runqueue, Cause::Throttled, Cause::Stopped] {
+            let advice = advise(cause, None, Runtime::Tokio, &[]).expect("advice");
+            assert!(advice.starts_with("not your code"), "{advice}");
+        }
+    }
+
+    #[test]
+    fn blocking_work_goes_where_the_runtime_has_a_place_for_it() {
+        assert!(syscall(Runtime::Tokio, "read").contains("spawn_blocking"));
+        assert!(syscall(Runtime::Asyncio, "recvfrom").contains("asyncio.to_thread"));
+        assert!(syscall(Runtime::Trio, "connect").contains("trio.to_thread.run_sync"));
+        assert!(syscall(Runtime::Tokio, "clock_nanosleep").contains("tokio::time::sleep"));
+        assert!(syscall(Runtime::Libuv, "nanosleep").contains("setTimeout"));
+    }
+
+    #[test]
+    fn the_heaviest_system_call_decides() {
+        let syscalls = [slept_in("wait4"), slept_in("nanosleep")].concat();
+        let advice = advise(Cause::Syscall, None, Runtime::Native, &syscalls).expect("advice");
+        assert!(advice.contains("child"), "{advice}");
+        assert!(syscall(Runtime::Native, "epoll_wait").contains("nested event loop"));
+        assert!(syscall(Runtime::Native, "flock").starts_with("flock blocks"));
+        assert_eq!(advise(Cause::Syscall, None, Runtime::Native, &[]), None);
+    }
+
+    #[test]
+    fn a_closer_word_wins_over_the_call() {
+        let of = |detail| advise(Cause::Syscall, Some(detail), Runtime::Asyncio, &slept_in("poll"));
+        assert!(of("dns").expect("advice").starts_with("name resolution"));
+        assert!(of("fsync").expect("advice").contains("sync"));
+        let fork = advise(Cause::Cpu, Some("fork"), Runtime::Asyncio, &[]).expect("advice");
+        assert!(fork.contains("page tables"), "{fork}");
+    }
+
+    #[test]
+    fn a_thread_is_never_advised_where_the_gil_is_held() {
+        for cause in [Cause::Gil, Cause::Cpu] {
+            let advice = advise(cause, None, Runtime::Asyncio, &[]).expect("advice");
+            assert!(advice.contains("process or interpreter pool"), "{advice}");
+            assert!(!advice.contains("to_thread"), "{advice}");
+        }
+    }
+}

@@ -63,3 +63,90 @@ pub fn detail(
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::symbolize::{Frame, FrameKind};
+
+    fn stack(cause: Cause, total_ns: u64, functions: &[&str]) -> Stack {
+        let frame = |function: &&str| Frame {
+            function: Arc::from(*function),
+            file: None,
+            line: None,
+            module: None,
+            kind: FrameKind::Native,
+            inlined: false,
+            user_code: false,
+            named: true,
+        };
+        let frames = functions.iter().map(frame).collect();
+        Stack { cause, total_ns, samples: 1, truncated: None, frames, holder: None }
+    }
+
+    fn slept(name: &'static str, total_ns: u64) -> SyscallUse {
+        SyscallUse { name, count: 1, total_ns, max_ns: total_ns, resource: None }
+    }
+
+    fn ledger(cause: Cause) -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.add(cause, 100);
+        ledger
+    }
+
+    #[test]
+    fn cpu_time_in_a_fork_is_a_fork_by_its_call_or_by_the_kernels_function() {
+        let cpu = ledger(Cause::Cpu);
+        let stacks = [stack(Cause::Cpu, 60, &["main"]), stack(Cause::Cpu, 40, &["main"])];
+        let told = |calls: &[Option<&'static str>]| detail(Cause::Cpu, &cpu, &stacks, calls, &[]);
+        assert_eq!(told(&[Some("clone"), None]), Some("fork"));
+        assert_eq!(told(&[Some("read"), Some("clone3")]), None, "less than half");
+        assert_eq!(told(&[None, None]), None);
+        let stacks = [stack(Cause::Cpu, 60, &["main", "fork", "kernel_clone", "copy_page_range"])];
+        assert_eq!(detail(Cause::Cpu, &cpu, &stacks, &[None], &[]), Some("fork"));
+    }
+
+    #[test]
+    fn half_is_not_most() {
+        let stacks = [stack(Cause::Cpu, 50, &["copy_process"])];
+        assert_eq!(detail(Cause::Cpu, &ledger(Cause::Cpu), &stacks, &[None], &[]), None);
+    }
+
+    #[test]
+    fn a_sleep_below_the_resolver_is_dns_whatever_the_call() {
+        let stacks = [
+            stack(Cause::Syscall, 70, &["main", "getaddrinfo", "__res_nsend", "poll"]),
+            stack(Cause::Syscall, 30, &["main", "read"]),
+        ];
+        let calls = [Some("poll"), Some("read")];
+        let syscalls = [slept("poll", 70), slept("read", 30)];
+        let told = detail(Cause::Syscall, &ledger(Cause::Syscall), &stacks, &calls, &syscalls);
+        assert_eq!(told, Some("dns"));
+    }
+
+    #[test]
+    fn sleeps_in_calls_of_one_kind_add_up() {
+        let of = |syscalls: &[SyscallUse]| {
+            detail(Cause::Syscall, &ledger(Cause::Syscall), &[], &[], syscalls)
+        };
+        assert_eq!(of(&[slept("fsync", 30), slept("fdatasync", 25)]), Some("fsync"));
+        assert_eq!(of(&[slept("vfork", 60)]), Some("fork"));
+        assert_eq!(of(&[slept("fsync", 50), slept("read", 50)]), None);
+        assert_eq!(of(&[slept("fsync_like", 100)]), None);
+    }
+
+    #[test]
+    fn stacks_of_other_causes_do_not_decide() {
+        let stacks = [stack(Cause::Cpu, 100, &["getaddrinfo"])];
+        let told = detail(Cause::Syscall, &ledger(Cause::Syscall), &stacks, &[None], &[]);
+        assert_eq!(told, None);
+        for cause in Cause::ALL.into_iter().filter(|c| !matches!(c, Cause::Cpu | Cause::Syscall)) {
+            let stacks = [stack(cause, 100, &["getaddrinfo", "copy_process"])];
+            let told =
+                detail(cause, &ledger(cause), &stacks, &[Some("clone")], &[slept("fsync", 100)]);
+            assert_eq!(told, None, "{cause:?}");
+        }
+    }
+}

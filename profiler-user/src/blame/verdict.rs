@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::stalls::{Cause, Ledger};
 use crate::symbolize::{Frame, FrameKind};
@@ -53,7 +53,7 @@ pub struct Stall {
 }
 
 /// Which runtime drives a loop thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runtime {
     /// CPython's asyncio on its own selector loop.

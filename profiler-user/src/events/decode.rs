@@ -23,7 +23,13 @@ pub enum DecodeError {
     /// Nobody knows its kind.
     #[error("a record of unknown kind {0}")]
     UnknownKind(u32),
+    /// A duration in it is one of years.
+    #[error("a record of kind {0} holds a duration of years")]
+    Implausible(u32),
 }
+
+/// Longer than two years: no stall is. What is shorter can be added up without a thought.
+const IMPLAUSIBLE_NS: u64 = 1 << 56;
 
 /// What happened.
 #[derive(Debug, Clone)]
@@ -230,6 +236,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         }
         KIND_LEAF => {
             let leaf: Leaf = read(bytes, kind)?;
+            plausible(kind, [leaf.weight_ns])?;
             Event::Leaf(LeafEvent {
                 tid,
                 turn: header.extra,
@@ -240,6 +247,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         }
         KIND_TURN => {
             let record: TurnRecord = read(bytes, kind)?;
+            plausible(kind, durations(&record))?;
             Event::Turn(Box::new(TurnEvent {
                 tgid,
                 tid,
@@ -268,7 +276,23 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
 
 fn capture(bytes: &[u8], kind: u32) -> Result<CaptureEvent, DecodeError> {
     let head: CaptureHead = read(bytes, kind)?;
+    plausible(kind, [head.total_ns])?;
     Ok(CaptureEvent::new(&head, &bytes[size_of::<CaptureHead>()..]))
+}
+
+fn durations(record: &TurnRecord) -> impl Iterator<Item = u64> {
+    let turn = &record.turn;
+    let whole = record.header.time_ns.saturating_sub(turn.start_ns);
+    let stacks = turn.stacks.iter().flat_map(|stack| [stack.total_ns, stack.max_ns]);
+    let syscalls = turn.syscalls.iter().flat_map(|slept| [slept.total_ns, slept.max_ns]);
+    [whole, turn.longest_ns].into_iter().chain(turn.ledger).chain(stacks).chain(syscalls)
+}
+
+fn plausible(kind: u32, durations: impl IntoIterator<Item = u64>) -> Result<(), DecodeError> {
+    if durations.into_iter().any(|ns| ns >= IMPLAUSIBLE_NS) {
+        return Err(DecodeError::Implausible(kind));
+    }
+    Ok(())
 }
 
 /// Marks types whose every byte pattern is valid.
@@ -302,6 +326,16 @@ mod tests {
             bytes[0] = kind;
             let _ = decode(&bytes);
         }
+    }
+
+    #[test]
+    fn a_duration_of_years_is_an_error() {
+        let mut bytes = vec![0; size_of::<TurnRecord>()];
+        bytes[0] = KIND_TURN as u8;
+        assert!(decode(&bytes).is_ok());
+        // The end of the turn, whose start is zero.
+        bytes[16 + 7] = 1;
+        assert_eq!(decode(&bytes).err(), Some(DecodeError::Implausible(KIND_TURN)));
     }
 
     #[test]

@@ -56,3 +56,58 @@ pub(super) fn from_names(names: &[String]) -> Vec<Frame> {
     };
     outermost_first(names.iter().map(frame).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn functions(innermost_first: &[&str]) -> Vec<String> {
+        let names: Vec<_> = innermost_first.iter().map(|name| (*name).to_owned()).collect();
+        from_names(&names).iter().map(|frame| frame.function.to_string()).collect()
+    }
+
+    #[test]
+    fn a_sleep_shows_what_it_waited_in_and_not_how() {
+        let seen = functions(&[
+            "bpf_prog_sched_switch",
+            "bpf_trace_run4",
+            "__schedule",
+            "schedule",
+            "do_nanosleep",
+            "hrtimer_nanosleep",
+            "__x64_sys_nanosleep",
+            "do_syscall_64",
+            "entry_SYSCALL_64_after_hwframe",
+        ]);
+        assert_eq!(seen, ["__x64_sys_nanosleep", "hrtimer_nanosleep", "do_nanosleep"]);
+    }
+
+    #[test]
+    fn a_sample_in_the_kernel_keeps_its_innermost_frame() {
+        let seen =
+            functions(&["copy_page_range", "copy_process", "__x64_sys_clone", "do_syscall_64"]);
+        assert_eq!(seen, ["__x64_sys_clone", "copy_process", "copy_page_range"]);
+    }
+
+    #[test]
+    fn a_scheduler_function_far_out_is_no_switch() {
+        // A workqueue's stack may have one below what counts; only the innermost part is ours.
+        let mut names = vec!["leaf"; 16];
+        names.push("schedule");
+        assert_eq!(functions(&names).len(), 17);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_preempted_thread_and_of_no_stack() {
+        assert!(functions(&["__schedule", "asm_exc_page_fault"]).is_empty());
+        assert!(functions(&[]).is_empty());
+    }
+
+    #[test]
+    fn frames_are_the_kernels_and_never_the_users() {
+        let frames = from_names(&["do_nanosleep".to_owned()]);
+        let frame = frames.first().expect("one frame");
+        assert_eq!((frame.kind, frame.user_code, frame.named), (FrameKind::Kernel, false, true));
+        assert_eq!(frame.module.as_deref(), Some("[kernel]"));
+    }
+}

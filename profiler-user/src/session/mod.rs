@@ -2,22 +2,31 @@
 //!
 //! - `processes`: who is watched.
 //! - `pipeline`: events to stalls, without the kernel; what a replay runs.
-//! - `watch`: attaches, runs until the end, reports.
+//! - `watch`: watches from beginning to end: settings, loop, outcome.
+//! - `watcher`: the state of that, and what happens with each event and each period.
+//! - `attaching`: sets the kernel side up and begins where every thread is found.
+//! - `ongoing`: stalls that still last.
 //! - `command`: a child that is watched from its first instruction.
 //! - `found`: loops that are parked or stuck already when stallscope attaches.
+//! - `event_stream`: the kernel side's records in a file, for replays.
 //! - `governor`: keeps exact boundaries within their budget.
 //! - `summary`: what is said at the end.
 
+mod attaching;
 pub mod command;
+mod event_stream;
 mod found;
 mod governor;
 mod kernel_frames;
+mod ongoing;
 mod outputs;
 mod pipeline;
 mod processes;
 mod summary;
 mod watch;
+mod watcher;
 
+pub use event_stream::{RecordedStream, RecordedTarget, StreamHeader};
 pub use outputs::Outputs;
 pub use pipeline::{Pipeline, Walked, syscall_name};
 pub use processes::{Process, Processes};

@@ -298,7 +298,7 @@ impl Pipeline {
             match stacks.iter_mut().find(same) {
                 Some((stack, _)) => {
                     stack.total_ns += total_ns;
-                    stack.samples += samples;
+                    stack.samples = stack.samples.saturating_add(samples);
                 }
                 None => stacks.push((
                     Stack {

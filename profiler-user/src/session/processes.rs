@@ -1,6 +1,6 @@
 //! The processes and threads under watch: mappings, names, runtimes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,15 +31,43 @@ pub struct Process {
 pub struct Processes {
     processes: HashMap<u32, Process>,
     names: HashMap<u32, Arc<str>>,
+    /// Whether `/proc` is left alone: these are processes of another time.
+    recorded: bool,
 }
 
 impl Processes {
+    /// None yet, and none to be looked up on this machine: for replays.
+    #[must_use]
+    pub fn recorded() -> Self {
+        Self { recorded: true, ..Self::default() }
+    }
+
+    /// Adds a process as it was when it was recorded, with the names of its threads.
+    pub fn insert(
+        &mut self,
+        pid: u32,
+        maps: ProcessMaps,
+        runtime: ProcessRuntime,
+        names: &BTreeMap<u32, String>,
+    ) {
+        let process = Process { maps, runtime, read_at: Instant::now(), start_ticks: None };
+        self.processes.insert(pid, process);
+        let names = names.iter().map(|(&tid, name)| (tid, Arc::from(&*printable(name))));
+        self.names.extend(names);
+    }
+
     /// Takes note of a process, or reads it anew after an exec.
     pub fn read(&mut self, pid: u32, symbolizer: &mut Symbolizer) -> &Process {
-        let maps = ProcessMaps::read(pid).unwrap_or_default();
-        let runtime = recognise(&maps, symbolizer);
-        let start_ticks = proc::start_ticks(pid);
-        let process = Process { maps, runtime, read_at: Instant::now(), start_ticks };
+        let process = if self.recorded {
+            let runtime = ProcessRuntime { runtime: Runtime::Native, parks_in_futex: false };
+            let maps = ProcessMaps::default();
+            Process { maps, runtime, read_at: Instant::now(), start_ticks: None }
+        } else {
+            let maps = ProcessMaps::read(pid).unwrap_or_default();
+            let runtime = recognise(&maps, symbolizer);
+            let start_ticks = proc::start_ticks(pid);
+            Process { maps, runtime, read_at: Instant::now(), start_ticks }
+        };
         self.processes.insert(pid, process);
         &self.processes[&pid]
     }
@@ -67,7 +95,7 @@ impl Processes {
     /// Returns whether they are new.
     pub fn refresh(&mut self, pid: u32) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return false };
-        if process.read_at.elapsed() < REFRESH {
+        if self.recorded || process.read_at.elapsed() < REFRESH {
             return false;
         }
         process.read_at = Instant::now();
@@ -108,7 +136,9 @@ impl Processes {
 
     /// A thread's name now, or the last one known.
     pub fn thread_name(&mut self, pid: u32, tid: u32) -> Arc<str> {
-        if let Some(name) = proc::thread_name(pid, tid) {
+        if !self.recorded
+            && let Some(name) = proc::thread_name(pid, tid)
+        {
             let name: Arc<str> = Arc::from(&*printable(&name));
             self.names.insert(tid, name.clone());
             return name;

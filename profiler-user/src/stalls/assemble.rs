@@ -213,3 +213,176 @@ fn share_cpu<S>(stacks: &mut [Captured<S>], cpu_ns: u64) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use profiler_common::cause;
+    use profiler_common::turn::{StackUse, SyscallUse, ThreadState};
+
+    use super::*;
+
+    const TID: u32 = 7;
+    const TURN: u64 = 3;
+    const START: u64 = 1_000;
+
+    fn turn(ledger: &[(u8, u64)]) -> Turn {
+        let mut turn = ThreadState::new(TID, TID).record.turn;
+        (turn.number, turn.start_ns) = (TURN, START);
+        for &(cause, ns) in ledger {
+            turn.ledger[usize::from(cause)] = ns;
+        }
+        turn
+    }
+
+    /// Puts a stack into the turn's table.
+    fn account(turn: &mut Turn, id: u32, total_ns: u64, max_ns: u64, count: u32) {
+        let entry =
+            StackUse { key: u64::from(id) + 1, id, total_ns, max_ns, count, ..Default::default() };
+        turn.stacks[turn.stack_count as usize] = entry;
+        turn.stack_count += 1;
+    }
+
+    fn captured(id: u32, cause: Cause, total_ns: u64) -> Captured<&'static str> {
+        let stack = "as it was sent";
+        Captured { id, cause, nr: None, total_ns, max_ns: 0, count: 1, leaves: Vec::new(), stack }
+    }
+
+    fn ended(
+        assembler: &mut Assembler<&'static str>,
+        turn: &Turn,
+        ns: u64,
+    ) -> RawStall<&'static str> {
+        assembler.ended(TID, TID, START + ns, FLAG_EXACT, turn)
+    }
+
+    #[test]
+    fn what_the_ledger_does_not_explain_has_its_own_line() {
+        let mut assembler = Assembler::default();
+        let stall = ended(&mut assembler, &turn(&[(cause::SYSCALL, 60), (cause::CPU, 10)]), 100);
+        assert_eq!((stall.duration_ns, stall.ledger.total()), (100, 100));
+        assert_eq!(stall.ledger.get(Cause::Unexplained), 30);
+        assert!(stall.exact && !stall.ongoing && !stall.at_attach && !stall.exited);
+        assert!(stall.kernel_share.is_none(), "nothing was sampled");
+    }
+
+    #[test]
+    fn a_stack_weighs_what_the_turns_table_says_at_its_end() {
+        let mut assembler = Assembler::default();
+        assembler.capture(TID, TURN, captured(0, Cause::Syscall, 20));
+        assembler.capture(TID, TURN, captured(1, Cause::Lock, 5));
+        let mut turn = turn(&[(cause::SYSCALL, 90), (cause::LOCK, 10)]);
+        account(&mut turn, 0, 90, 70, 4);
+        account(&mut turn, 1, 10, 10, 1);
+        let stall = ended(&mut assembler, &turn, 100);
+        let weights: Vec<_> =
+            stall.stacks.iter().map(|s| (s.id, s.total_ns, s.max_ns, s.count)).collect();
+        assert_eq!(weights, [(0, 90, 70, 4), (1, 10, 10, 1)], "heaviest first");
+    }
+
+    #[test]
+    fn a_stack_that_had_to_leave_the_table_keeps_what_it_was_sent_with() {
+        let mut assembler = Assembler::default();
+        assembler.capture(TID, TURN, captured(0, Cause::Syscall, 20));
+        let mut turn = turn(&[(cause::SYSCALL, 90)]);
+        // Its place is free again, another one's is not.
+        account(&mut turn, 0, 999, 999, 9);
+        turn.stacks[0].key = 0;
+        account(&mut turn, 5, 70, 70, 1);
+        let stall = ended(&mut assembler, &turn, 90);
+        assert_eq!((stall.stacks.len(), stall.stacks[0].total_ns), (1, 20));
+    }
+
+    #[test]
+    fn entries_behind_the_used_ones_do_not_count() {
+        let mut assembler = Assembler::default();
+        assembler.capture(TID, TURN, captured(0, Cause::Syscall, 20));
+        let mut turn = turn(&[(cause::SYSCALL, 90)]);
+        account(&mut turn, 0, 80, 80, 1);
+        turn.stack_count = 0;
+        turn.syscalls[0] = SyscallUse { total_ns: 80, max_ns: 80, nr: 35, count: 1 };
+        let stall = ended(&mut assembler, &turn, 90);
+        assert_eq!(stall.stacks[0].total_ns, 20);
+        assert!(stall.syscalls.is_empty());
+        // A number that no table has room for reads what there is.
+        (turn.stack_count, turn.syscall_count) = (u32::MAX, u32::MAX);
+        assert!(!ended(&mut assembler, &turn, 90).syscalls.is_empty());
+    }
+
+    #[test]
+    fn samples_share_the_exact_cpu_time_out_with_their_leaves() {
+        let mut assembler = Assembler::default();
+        // Samples stand for 40, three quarters of them in the first stack; the ledger says 80.
+        assembler.capture(TID, TURN, captured(0, Cause::Cpu, 10));
+        assembler.leaf(TID, TURN, 0, 0x10, 12);
+        assembler.leaf(TID, TURN, 0, 0x20, 8);
+        assembler.leaf(TID, TURN, 9, 0x30, 100);
+        assembler.capture(TID, TURN, captured(1, Cause::Cpu, 10));
+        assembler.capture(TID, TURN, captured(2, Cause::Syscall, 20));
+        let mut turn = turn(&[(cause::CPU, 80), (cause::SYSCALL, 20)]);
+        account(&mut turn, 0, 30, 0, 3);
+        (turn.sampled_ns, turn.sampled_kernel_ns) = (40, 10);
+        let stall = ended(&mut assembler, &turn, 100);
+        let weights: Vec<_> = stall.stacks.iter().map(|s| (s.id, s.total_ns)).collect();
+        assert_eq!(weights, [(0, 60), (1, 20), (2, 20)], "sleeps are exact and stay as they are");
+        assert_eq!(stall.stacks[0].leaves, [(0x10, 24), (0x20, 16)]);
+        assert_eq!(stall.kernel_share, Some(0.25));
+    }
+
+    #[test]
+    fn scaling_never_gives_more_than_the_ledger_has() {
+        for (cpu, weights) in [(100, [33, 33, 35]), (7, [1 << 50, 1, 3]), (1 << 55, [1, 1, 1])] {
+            let mut stacks = weights.map(|ns| captured(0, Cause::Cpu, ns));
+            share_cpu(&mut stacks, cpu);
+            let total: u64 = stacks.iter().map(|stack| stack.total_ns).sum();
+            assert!(total <= cpu && cpu - total < 3, "{total} of {cpu}");
+        }
+        let mut unsampled = [captured(0, Cause::Cpu, 0)];
+        share_cpu(&mut unsampled, 100);
+        assert_eq!(unsampled[0].total_ns, 0);
+    }
+
+    #[test]
+    fn captures_of_another_turn_are_not_mixed_in() {
+        let mut assembler = Assembler::default();
+        assembler.capture(TID, TURN - 1, captured(0, Cause::Syscall, 20));
+        assert!(ended(&mut assembler, &turn(&[]), 100).stacks.is_empty());
+        assembler.capture(TID, TURN - 1, captured(0, Cause::Syscall, 20));
+        assembler.capture(TID, TURN, captured(1, Cause::Syscall, 30));
+        let stall = ended(&mut assembler, &turn(&[(cause::SYSCALL, 30)]), 30);
+        assert_eq!(stall.stacks.iter().map(|s| s.id).collect::<Vec<_>>(), [1]);
+        assembler.capture(TID, TURN, captured(1, Cause::Syscall, 30));
+        assembler.forget(TID);
+        assert!(ended(&mut assembler, &turn(&[]), 100).stacks.is_empty());
+    }
+
+    #[test]
+    fn an_ongoing_stall_has_sent_and_waiting_stacks_once_each_and_goes_on() {
+        let mut assembler = Assembler::default();
+        assembler.capture(TID, TURN, captured(0, Cause::Syscall, 20));
+        let mut turn = turn(&[(cause::SYSCALL, 50)]);
+        account(&mut turn, 0, 30, 30, 1);
+        account(&mut turn, 1, 20, 20, 1);
+        let waiting = || vec![captured(0, Cause::Syscall, 1), captured(1, Cause::Syscall, 1)];
+        for now in [60, 90] {
+            let stall = assembler.ongoing(TID, TID, START + now, FLAG_AT_ATTACH, &turn, waiting());
+            assert!(stall.ongoing && stall.at_attach && !stall.exact);
+            assert_eq!((stall.duration_ns, stall.ledger.total()), (now, now));
+            let ids: Vec<_> = stall.stacks.iter().map(|s| (s.id, s.total_ns)).collect();
+            assert_eq!(ids, [(0, 30), (1, 20)]);
+        }
+        // What waited was only borrowed: it is sent when the turn ends.
+        let stall = ended(&mut assembler, &turn, 100);
+        assert_eq!(stall.stacks.iter().map(|s| s.id).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn system_calls_come_longest_first() {
+        let mut turn = turn(&[(cause::SYSCALL, 30)]);
+        turn.syscalls[0] = SyscallUse { total_ns: 10, max_ns: 10, nr: 0, count: 1 };
+        turn.syscalls[1] = SyscallUse { total_ns: 20, max_ns: 5, nr: 35, count: 6 };
+        turn.syscall_count = 2;
+        let stall = ended(&mut Assembler::default(), &turn, 30);
+        let most = SleptIn { nr: 35, count: 6, total_ns: 20, max_ns: 5 };
+        assert_eq!((stall.syscalls.len(), stall.syscalls[0]), (2, most));
+    }
+}

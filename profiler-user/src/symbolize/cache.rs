@@ -164,7 +164,7 @@ impl Modules {
         }
         if !self.modules.contains_key(&key) {
             let mut warnings = Vec::new();
-            let loaded = read_memory(maps.pid, mapping.start, size)
+            let loaded = read_memory(maps, mapping.start, size)
                 .map_err(LoadError::Io)
                 .and_then(|bytes| Module::from_memory("[vdso]", bytes, &mut warnings));
             self.insert(key, "[vdso]", loaded, &warnings, failures);
@@ -213,7 +213,11 @@ fn open_after_exit(mapping: &Mapping, error: io::Error) -> io::Result<Binary> {
     Binary::open(path, Arc::clone(&mapping.path), PathBuf::from("/"))
 }
 
-fn read_memory(pid: u32, start: u64, size: u64) -> io::Result<Arc<[u8]>> {
+fn read_memory(maps: &ProcessMaps, start: u64, size: u64) -> io::Result<Arc<[u8]>> {
+    if maps.files().is_some() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "memory was not recorded"));
+    }
+    let pid = maps.pid;
     let size = usize::try_from(size).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut bytes = vec![0; size];
     std::fs::File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, start)?;

@@ -213,6 +213,12 @@ impl Symbolizer {
         frame
     }
 
+    /// Names kernel addresses by this text, written as kallsyms is, instead of the running kernel's.
+    pub fn set_kernel_symbols(&mut self, kallsyms: &str) {
+        self.kernel = Some(KernelSymbols::parse(kallsyms));
+        self.kernel_frames.clear();
+    }
+
     /// The ELF symbol that covers an address, demangled; no debug information is read for it.
     pub fn symbol_name(&mut self, maps: &ProcessMaps, address: u64) -> Option<Arc<str>> {
         let mapping = maps.find(address)?;

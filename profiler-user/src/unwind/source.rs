@@ -70,6 +70,9 @@ impl ModuleSource for LiveModules {
                 content: Content::File(binary.file),
             });
         }
+        if maps.files().is_some() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the vdso was not recorded"));
+        }
         // Every process of a kernel has the same vdso, so ours will do for one we may not read
         // or that is gone.
         read_image(maps.pid, mapping).or_else(|error| {

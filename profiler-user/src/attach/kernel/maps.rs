@@ -1,0 +1,185 @@
+//! The maps that both sides share: targets, threads, futexes, captures, counters.
+
+use aya::maps::{Array, HashMap, MapError, PerCpuArray};
+use aya::programs::PerfEvent;
+use profiler_common::capture::{BUFFERS, Capture};
+use profiler_common::config::{Adopt, FUTEX_PARK, FutexKey, Target};
+use profiler_common::counters::Counter;
+use profiler_common::histogram::BUCKETS;
+use profiler_common::turn::{Phase, ThreadState};
+
+use super::{Kernel, KernelError, TICK};
+
+/// Length of the kernel's cheap filter by process id.
+const FILTER_BYTES: usize = 1 << 16;
+
+impl Kernel {
+    pub(super) fn map_mut<'a, M>(&'a mut self, name: &'static str) -> Result<M, KernelError>
+    where
+        M: TryFrom<&'a mut aya::maps::Map, Error = MapError>,
+    {
+        Ok(self.ebpf.map_mut(name).ok_or(KernelError::Mismatch(name))?.try_into()?)
+    }
+
+    fn map<'a, M>(&'a self, name: &'static str) -> Result<M, KernelError>
+    where
+        M: TryFrom<&'a aya::maps::Map, Error = MapError>,
+    {
+        Ok(self.ebpf.map(name).ok_or(KernelError::Mismatch(name))?.try_into()?)
+    }
+
+    /// Makes a process a target, or changes what is known of it.
+    ///
+    /// # Errors
+    /// The table of targets is full.
+    pub fn set_target(&mut self, tgid: u32, target: &Target) -> Result<(), KernelError> {
+        let mut targets: HashMap<_, u32, Target> = self.map_mut("TARGETS")?;
+        targets.insert(tgid, target, 0)?;
+        let mut filter: Array<_, [u8; FILTER_BYTES]> = self.map_mut("FILTER")?;
+        let mut marks = filter.get(&0, 0)?;
+        marks[tgid as usize % FILTER_BYTES] = 1;
+        Ok(filter.set(0, marks, 0)?)
+    }
+
+    /// What the kernel side knows of a target.
+    #[must_use]
+    pub fn target(&self, tgid: u32) -> Option<Target> {
+        let targets: HashMap<_, u32, Target> = self.map("TARGETS").ok()?;
+        targets.get(&tgid, 0).ok()
+    }
+
+    /// Forgets a process.
+    pub fn remove_target(&mut self, tgid: u32) {
+        if let Ok(mut targets) = self.map_mut::<HashMap<_, u32, Target>>("TARGETS") {
+            let _ = targets.remove(&tgid);
+        }
+    }
+
+    /// Begins to watch an existing thread; one that is watched already stays as it is.
+    ///
+    /// # Errors
+    /// The table of threads is full.
+    pub fn watch_thread(&mut self, tgid: u32, tid: u32) -> Result<(), KernelError> {
+        /// `BPF_NOEXIST`
+        const NO_EXIST: u64 = 1;
+        match self.threads.insert(tid, ThreadState::new(tgid, tid), NO_EXIST) {
+            Err(MapError::SyscallError(error))
+                if error.io_error.raw_os_error() == Some(libc::EEXIST) =>
+            {
+                Ok(())
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// A consistent copy of a thread's state; `None` if it is not watched, or never at rest.
+    #[must_use]
+    pub fn thread(&self, tid: u32) -> Option<ThreadState> {
+        for _ in 0..4 {
+            let first = self.threads.get(&tid, 0).ok()?;
+            let second = self.threads.get(&tid, 0).ok()?;
+            if first.version == second.version && first.version % 2 == 0 {
+                return Some(second);
+            }
+        }
+        None
+    }
+
+    /// Forgets a thread and frees its slot.
+    pub fn forget_thread(&mut self, tid: u32) {
+        if let Some(link) = self.ticks.remove(&tid)
+            && let Ok(program) = self.program::<PerfEvent>(TICK)
+        {
+            let _ = program.detach(link);
+        }
+        let slot = self.threads.get(&tid, 0).ok().map_or(0, |state| state.slot);
+        let _ = self.threads.remove(&tid);
+        if slot != 0
+            && let Ok(mut slots) = self.map_mut::<HashMap<_, u32, u32>>("SLOTS")
+        {
+            let _ = slots.remove(&(slot - 1));
+        }
+        if slot != 0
+            && let Ok(mut histograms) = self.map_mut::<Array<_, [u64; BUCKETS]>>("HISTOGRAMS")
+        {
+            let _ = histograms.set(slot - 1, [0; BUCKETS], 0);
+        }
+    }
+
+    /// Ids of all watched threads.
+    #[must_use]
+    pub fn watched_threads(&self) -> Vec<u32> {
+        self.threads.keys().filter_map(Result::ok).collect()
+    }
+
+    /// Tells where a thread's stack ends.
+    pub fn set_stack_end(&mut self, tid: u32, end: u64) {
+        if let Ok(mut ends) = self.map_mut::<HashMap<_, u32, u64>>("STACK_ENDS") {
+            let _ = ends.insert(tid, end, 0);
+        }
+    }
+
+    /// Has a thread's next event begin the turn that it was found in.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn adopt(&mut self, tid: u32, adopt: Adopt) -> Result<(), KernelError> {
+        let mut map: HashMap<_, u32, Adopt> = self.map_mut("ADOPT")?;
+        Ok(map.insert(tid, adopt, 0)?)
+    }
+
+    /// What is known of the futex a thread sleeps on.
+    #[must_use]
+    pub fn futex(&self, state: &ThreadState) -> Option<u32> {
+        let header = &state.record.header;
+        if state.futex == 0 {
+            return None;
+        }
+        let key = FutexKey { address: state.futex, tgid: header.tgid, tid: header.tid };
+        self.map::<HashMap<_, FutexKey, u32>>("FUTEXES").ok()?.get(&key, 0).ok()
+    }
+
+    /// Whether a thread in a turn sleeps in what is known as a park by now: its turn ended when the
+    /// sleep began.
+    #[must_use]
+    pub fn is_parked(&self, state: &ThreadState) -> bool {
+        state.phase() == Phase::Busy && state.is_asleep() && self.futex(state) == Some(FUTEX_PARK)
+    }
+
+    /// Answers what a futex is.
+    pub fn set_futex(&mut self, key: FutexKey, class: u32) {
+        if let Ok(mut futexes) = self.map_mut::<HashMap<_, FutexKey, u32>>("FUTEXES") {
+            let _ = futexes.insert(key, class, 0);
+        }
+    }
+
+    /// Histogram of the turns of the loop in a slot (from 1).
+    #[must_use]
+    pub fn histogram(&self, slot: u32) -> Option<Box<[u64]>> {
+        let histograms: Array<_, [u64; BUCKETS]> = self.map("HISTOGRAMS").ok()?;
+        let counts = histograms.get(&slot.checked_sub(1)?, 0).ok()?;
+        Some(Box::new(counts))
+    }
+
+    /// A capture that still waits in its buffer.
+    #[must_use]
+    pub fn waiting_capture(&self, slot: u32, buffer: u32) -> Option<Box<Capture>> {
+        let captures: Array<_, Capture> = self.map("CAPTURES").ok()?;
+        let index = slot.checked_sub(1)? * BUFFERS + buffer;
+        captures.get(&index, 0).ok().map(Box::new)
+    }
+
+    /// The kernel side's counters, summed over the CPUs.
+    ///
+    /// # Errors
+    /// The map can't be read.
+    pub fn counters(&self) -> Result<Vec<(Counter, u64)>, KernelError> {
+        let map: PerCpuArray<_, u64> = self.map("COUNTERS")?;
+        let mut counts = Vec::new();
+        for &counter in Counter::ALL {
+            let total = map.get(&(counter as u32), 0)?.iter().sum();
+            counts.push((counter, total));
+        }
+        Ok(counts)
+    }
+}

@@ -1,0 +1,120 @@
+//! Stalls that still last, and turns whose end the kernel side does not know yet.
+
+use profiler_common::capture::BUFFERS;
+use profiler_common::record::FLAG_EXACT;
+use profiler_common::turn::{NO_ENTRY, Phase, ThreadState};
+
+use super::watch::WatchError;
+use super::watcher::Watcher;
+use crate::events::{CaptureEvent, TurnEvent, monotonic_ns};
+
+/// A stall is reported as ongoing from this age on, then at twice the age each time.
+const FIRST_ONGOING_NS: u64 = 1_000_000_000;
+
+impl Watcher<'_> {
+    /// Tells of a turn that ended in what turned out to be a park: the kernel side will only know
+    /// when the thread wakes, which may be never.
+    pub(super) fn close_parked(&mut self, tid: u32) -> Result<(), WatchError> {
+        let Some(state) = self.kernel.thread(tid).filter(|state| self.kernel.is_parked(state))
+        else {
+            return Ok(());
+        };
+        let turn = state.record.turn;
+        let long = state.mark_ns.saturating_sub(turn.start_ns) >= self.settings.threshold_ns;
+        if !long || self.closed.get(&tid) == Some(&turn.number) {
+            return Ok(());
+        }
+        self.closed.insert(tid, turn.number);
+        self.tell(&state, state.mark_ns, false)
+    }
+
+    /// Tells of a turn as the kernel side's state has it, up to `until`.
+    fn tell(&mut self, state: &ThreadState, until: u64, ongoing: bool) -> Result<(), WatchError> {
+        let turn = state.record.turn;
+        let waiting: Vec<CaptureEvent> = (0..BUFFERS)
+            .filter(|&buffer| turn.owners[buffer as usize] != NO_ENTRY)
+            .filter_map(|buffer| self.kernel.waiting_capture(state.slot, buffer))
+            .filter_map(|capture| CaptureEvent::waiting(&capture).ok())
+            .filter(|capture| capture.turn == turn.number)
+            .collect();
+        let exact = self.armed && self.kernel.armed_since() <= turn.start_ns;
+        let event = TurnEvent {
+            tgid: state.record.header.tgid,
+            tid: state.record.header.tid,
+            end_ns: until,
+            flags: state.turn_flags | if exact { FLAG_EXACT } else { 0 },
+            turn,
+        };
+        if let Some(mut stall) = self.pipeline.ongoing(&event, &waiting) {
+            stall.ongoing = ongoing;
+            self.report(&stall)?;
+        }
+        Ok(())
+    }
+
+    /// Tells of stalls that still last: after 1 s, 2 s, 4 s …, or all of them at the end.
+    pub(super) fn report_ongoing(&mut self, all: bool) -> Result<(), WatchError> {
+        let now = monotonic_ns();
+        self.report_stuck(now, all)?;
+        let tids: Vec<u32> = self.loops.keys().copied().collect();
+        for tid in tids {
+            let Some(mut state) = self.kernel.thread(tid) else { continue };
+            if state.phase() != Phase::Busy {
+                continue;
+            }
+            let turn = state.record.turn;
+            if self.kernel.is_parked(&state) {
+                self.close_parked(tid)?;
+                continue;
+            }
+            let age = now.saturating_sub(turn.start_ns);
+            let at_attach = state.turn_flags != 0;
+            let first = if at_attach { self.settings.threshold_ns } else { FIRST_ONGOING_NS };
+            let Some(known) = self.loops.get_mut(&tid) else { continue };
+            let due = match known.next_report {
+                Some((number, at)) if number == turn.number => at,
+                _ => turn.start_ns + first.max(self.settings.threshold_ns),
+            };
+            if (now < due && !all) || age < self.settings.threshold_ns {
+                continue;
+            }
+            known.next_report = Some((turn.number, turn.start_ns + next_age(age)));
+            state.settle(now);
+            self.tell(&state, now, true)?;
+        }
+        Ok(())
+    }
+
+    /// Threads that were stuck when stallscope attached and have not run since.
+    fn report_stuck(&mut self, now: u64, all: bool) -> Result<(), WatchError> {
+        let mut still = Vec::new();
+        for (stuck, mut due) in std::mem::take(&mut self.stuck) {
+            let moved = self.kernel.thread(stuck.tid).is_none_or(|s| s.phase() != Phase::Unknown);
+            if moved {
+                continue;
+            }
+            let so_far = stuck.so_far(now);
+            if let Some(raw) = so_far
+                && raw.duration_ns >= self.settings.threshold_ns
+                && (now >= due || all)
+            {
+                due = stuck.start_ns + next_age(raw.duration_ns);
+                if let Some(stall) = self.pipeline.stuck(raw, stuck.kernel()) {
+                    self.report(&stall)?;
+                }
+            }
+            still.push((stuck, due));
+        }
+        self.stuck = still;
+        Ok(())
+    }
+}
+
+/// The age at which a stall is told of next: 1 s, 2 s, 4 s …
+const fn next_age(age: u64) -> u64 {
+    let mut next = FIRST_ONGOING_NS;
+    while next <= age {
+        next *= 2;
+    }
+    next
+}

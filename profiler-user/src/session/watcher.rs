@@ -1,0 +1,271 @@
+//! The state of an observation, and what happens to it with each event and each period.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use aya::maps::{MapData, RingBuf};
+use profiler_common::config::{FUTEX_LOCK, FUTEX_PARK, FutexKey};
+use profiler_common::counters::Counter;
+
+use super::command::Child;
+use super::event_stream::StreamRecorder;
+use super::found::Stuck;
+use super::governor::{Decision, Governor};
+use super::outputs::Outputs;
+use super::pipeline::Pipeline;
+use super::summary::{self, KnownLoop, Loops};
+use super::watch::{Outcome, Settings, WatchError};
+use crate::aggregate::{Aggregate, Ended, LoopSummary, Summary, Unfinished};
+use crate::attach::{Boundaries, Kernel, proc};
+use crate::blame::Stall;
+use crate::events::{self, CaptureEvent, Event, monotonic_ns};
+use crate::runtimes::FutexUse;
+
+/// An observation that goes on.
+pub(super) struct Watcher<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) kernel: Kernel,
+    pub(super) pipeline: Pipeline,
+    pub(super) outputs: &'a mut Outputs,
+    pub(super) aggregate: Aggregate,
+    pub(super) unfinished: Unfinished,
+    pub(super) loops: Loops,
+    pub(super) stuck: Vec<(Stuck, u64)>,
+    /// Turns told of before the kernel side knew that they had ended, by thread.
+    pub(super) closed: HashMap<u32, u64>,
+    /// Targets that are alive, children included.
+    pub(super) pids: Vec<u32>,
+    pub(super) boundaries: Boundaries,
+    pub(super) governor: Option<Governor>,
+    pub(super) armed: bool,
+    pub(super) began: Instant,
+    pub(super) began_ns: u64,
+    pub(super) last_decision: Instant,
+    pub(super) last_interval: Instant,
+    pub(super) warnings: Vec<String>,
+    pub(super) decode_errors: u64,
+    /// Writes down what arrives, for developers.
+    pub(super) recorder: Option<StreamRecorder>,
+}
+
+impl Watcher<'_> {
+    /// Handles up to `most` records; returns how many there were.
+    pub(super) fn drain(
+        &mut self,
+        ring: &mut RingBuf<MapData>,
+        most: usize,
+    ) -> Result<usize, WatchError> {
+        let mut handled = 0;
+        while handled < most {
+            let Some(record) = ring.next() else { break };
+            handled += 1;
+            self.record(&record)?;
+            let event = events::decode(&record);
+            drop(record);
+            match event {
+                Ok(event) => self.event(&event)?,
+                Err(_) => self.decode_errors += 1,
+            }
+        }
+        Ok(handled)
+    }
+
+    pub(super) fn record(&mut self, record: &[u8]) -> Result<(), WatchError> {
+        match &mut self.recorder {
+            Some(recorder) => Ok(recorder.record(record)?),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn event(&mut self, event: &Event) -> Result<(), WatchError> {
+        match event {
+            Event::LoopFound { tgid, tid, time_ns, .. } => {
+                self.found_loop(*tgid, *tid, *time_ns);
+                for stall in self.pipeline.proved(*tid) {
+                    self.report(&stall)?;
+                }
+            }
+            Event::FutexQuestion { address, capture } => {
+                let class = match self.pipeline.futex_use(capture) {
+                    FutexUse::Park => FUTEX_PARK,
+                    FutexUse::Lock => FUTEX_LOCK,
+                };
+                let CaptureEvent { tgid, tid, .. } = **capture;
+                let key = FutexKey { address: *address, tgid, tid };
+                self.kernel.set_futex(key, class);
+                self.close_parked(tid)?;
+            }
+            Event::Capture(capture) => self.learn_stack_end(capture),
+            Event::Fork { tgid, new_process: true, .. } if !self.pids.contains(tgid) => {
+                self.pids.push(*tgid);
+            }
+            Event::Exec { tgid } => {
+                self.pipeline.processes.read(*tgid, &mut self.pipeline.symbolizer);
+                self.describe_target(*tgid)?;
+                let symbolizer = &mut self.pipeline.symbolizer;
+                let polls = self.pipeline.processes.task_polls(*tgid, symbolizer);
+                let changes = !polls.is_empty();
+                self.kernel.set_task_polls(*tgid, polls);
+                if changes && self.armed {
+                    self.kernel.disarm();
+                    self.kernel.arm(self.boundaries)?;
+                }
+            }
+            Event::Exit { tid, .. } => {
+                if let Some(known) = self.loops.get_mut(tid) {
+                    summary::retire(&self.kernel, *tid, known, monotonic_ns());
+                }
+                self.kernel.forget_thread(*tid);
+                self.stuck.retain(|(stuck, _)| stuck.tid != *tid);
+            }
+            _ => {}
+        }
+        if let Event::Turn(turn) = event
+            && self.closed.get(&turn.tid) == Some(&turn.turn.number)
+        {
+            return Ok(());
+        }
+        if let Some(stall) = self.pipeline.event(event) {
+            self.report(&stall)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn found_loop(&mut self, pid: u32, tid: u32, since_ns: u64) {
+        self.loops.entry(tid).or_insert(KnownLoop { pid, since_ns, last: None, next_report: None });
+        // The name is kept for the time when the thread is gone.
+        self.pipeline.processes.get(pid, &mut self.pipeline.symbolizer);
+        self.pipeline.processes.thread_name(pid, tid);
+        if let Err(error) = self.kernel.tick(tid)
+            && proc::threads(pid).contains(&tid)
+        {
+            self.warnings.push(format!("thread {tid} can't be sampled: {error}"));
+        }
+    }
+
+    fn learn_stack_end(&mut self, capture: &CaptureEvent) {
+        let process = self.pipeline.processes.get(capture.tgid, &mut self.pipeline.symbolizer);
+        if let Some(stack) = process.maps.find(capture.regs.sp()) {
+            self.kernel.set_stack_end(capture.tid, stack.end);
+        }
+    }
+
+    pub(super) fn report(&mut self, stall: &Stall) -> Result<(), WatchError> {
+        for counted in self.unfinished.settle(stall) {
+            if counted.ongoing {
+                self.aggregate.add_unfinished(&counted);
+            } else {
+                self.aggregate.add(&counted);
+            }
+        }
+        Ok(self.outputs.stall(stall)?)
+    }
+
+    pub(super) fn periodic(&mut self) -> Result<(), WatchError> {
+        self.govern()?;
+        if self.settings.live {
+            self.report_ongoing(false)?;
+        }
+        if let Some(interval) = self.settings.interval
+            && self.last_interval.elapsed() >= interval
+        {
+            self.last_interval = Instant::now();
+            let now = monotonic_ns();
+            let loops = self.loop_summaries(now);
+            self.outputs.interval(&loops)?;
+        }
+        let (alive, dead): (Vec<_>, Vec<_>) =
+            self.pids.iter().partition(|&&pid| self.is_alive(pid));
+        self.pids = alive;
+        for pid in dead {
+            self.kernel.remove_target(pid);
+        }
+        Ok(())
+    }
+
+    fn is_alive(&self, pid: u32) -> bool {
+        // A child that was never looked at has no recorded start time.
+        self.pipeline.processes.is_alive(pid)
+            || (!self.pipeline.processes.pids().contains(&pid) && proc::is_alive(pid))
+    }
+
+    fn govern(&mut self) -> Result<(), WatchError> {
+        let elapsed = self.last_decision.elapsed();
+        if elapsed < Duration::from_secs(1) {
+            return Ok(());
+        }
+        let Some(governor) = &mut self.governor else { return Ok(()) };
+        self.last_decision = Instant::now();
+        let hits = self
+            .kernel
+            .counters()?
+            .into_iter()
+            .find(|(counter, _)| *counter == Counter::ParkEnterHits)
+            .map_or(0, |(_, hits)| hits);
+        match governor.decide(hits, elapsed) {
+            Decision::Keep => {}
+            Decision::Arm => {
+                self.kernel.arm(self.boundaries)?;
+                self.armed = true;
+            }
+            Decision::Disarm => {
+                self.kernel.disarm();
+                self.armed = false;
+            }
+        }
+        Ok(())
+    }
+
+    fn loop_summaries(&mut self, now: u64) -> Vec<LoopSummary> {
+        let threshold_ns = self.settings.threshold_ns;
+        summary::loops(&self.kernel, &mut self.pipeline, &self.loops, now, threshold_ns)
+    }
+
+    pub(super) fn exit_status(&self, child: Option<&mut Child>) -> String {
+        match child.and_then(Child::status) {
+            Some(status) => status.to_string(),
+            None => "the target exited".to_owned(),
+        }
+    }
+
+    pub(super) fn finish(mut self, ended: Ended) -> Result<Outcome, WatchError> {
+        self.report_ongoing(true)?;
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish(&mut self.pipeline.symbolizer)?;
+        }
+        let now = monotonic_ns();
+        let unfinished: Vec<Stall> = self.unfinished.stalls().cloned().collect();
+        for stall in &unfinished {
+            self.aggregate.add_unfinished(stall);
+        }
+        let loops = self.loop_summaries(now);
+        let observed: u64 = loops.iter().map(|one| one.observed_ns).sum();
+        let mut warnings = std::mem::take(&mut self.warnings);
+        if let Some(error) = self.kernel.task_poll_error() {
+            warnings.push(format!("task polls are not seen, turns may hold several: {error}"));
+        }
+        if let Some(governor) = &self.governor
+            && governor.rests > 0
+        {
+            warnings.push(format!(
+                "exact boundaries were switched off {} times to stay within the overhead budget",
+                governor.rests
+            ));
+        }
+        if self.decode_errors > 0 {
+            warnings.push(format!("{} records could not be decoded", self.decode_errors));
+        }
+        let health =
+            summary::health(&self.kernel, &self.pipeline, self.boundaries.name(), warnings);
+        let summary = Summary {
+            blockers: self.aggregate.blockers(observed),
+            loops,
+            health,
+            observed_ns: now.saturating_sub(self.began_ns),
+            threshold_ns: self.settings.threshold_ns,
+            ended,
+        };
+        self.outputs.finish(&summary)?;
+        Ok(Outcome { found_loops: !self.loops.is_empty(), summary })
+    }
+}
