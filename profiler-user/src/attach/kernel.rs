@@ -684,7 +684,8 @@ mod tests {
         };
         let mut kernel = Kernel::load(&options).expect("load");
         let arm = |kernel: &mut Kernel| kernel.arm(Boundaries::SysEnter);
-        for step in [Kernel::verify, Kernel::attach_scheduler, arm, Kernel::snapshot] {
+        let fentry = |kernel: &mut Kernel| kernel.verify_boundaries(Boundaries::Fentry);
+        for step in [Kernel::verify, Kernel::attach_scheduler, arm, Kernel::snapshot, fentry] {
             if let Err(error) = step(&mut kernel) {
                 let mut text = String::new();
                 let mut source: Option<&dyn std::error::Error> = Some(&error);
