@@ -42,7 +42,7 @@ fn sched_waking(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sys_enter")]
 fn sys_enter(ctx: BtfTracePointContext) -> i32 {
     let nr: i64 = ctx.arg(1);
-    park::sys_enter(ctx.arg(0), nr);
+    park::sys_enter(nr);
     0
 }
 
@@ -72,8 +72,8 @@ park_enter!(
 
 /// `(const struct pt_regs *regs)`: a park only if it waits for completions.
 #[fentry]
-fn park_io_uring_enter(ctx: FEntryContext) -> u32 {
-    park::enter_io_uring(ctx.arg(0));
+fn park_io_uring_enter(_ctx: FEntryContext) -> u32 {
+    park::enter_io_uring();
     0
 }
 

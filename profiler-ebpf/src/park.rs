@@ -1,24 +1,22 @@
 //! Entering a park call, seen even if it does not sleep: the exact end of a turn.
 
-use aya_ebpf::helpers::generated::{
-    bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_probe_read_kernel,
-};
-use profiler_common::arch::{REGS_BYTES, SYS_IO_URING_ENTER, UserRegs, park_class};
+use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
+use profiler_common::arch::{SYS_IO_URING_ENTER, park_class};
 use profiler_common::counters::Counter;
 use profiler_common::turn::{PARK_EPOLL, Phase};
 
 use crate::target::{self, armed_since};
-use crate::{count, emit, switch, task};
+use crate::{capture, count, emit, switch, task};
 
 /// Any system call of any process of the host: most leave at the first comparison.
 #[inline(always)]
-pub(crate) fn sys_enter(regs: *const u8, nr: i64) {
+pub(crate) fn sys_enter(nr: i64) {
     let class = park_class(nr);
     if class == 0 {
         return;
     }
     if nr == SYS_IO_URING_ENTER {
-        enter_io_uring(regs);
+        enter_io_uring();
     } else {
         enter_class(class);
     }
@@ -30,19 +28,17 @@ pub(crate) fn enter(class: u32) {
     enter_class(class);
 }
 
-/// `io_uring_enter` parks only if it waits for completions.
+/// `io_uring_enter` parks only if it waits for completions. Its arguments are read from the
+/// registers that the thread entered the kernel with, not from the program's own argument: where
+/// the kernel's type information knows `struct pt_regs` by name only, as Debian's 5.10 does for
+/// this call, the verifier refuses to have that touched.
 #[inline(always)]
-pub(crate) fn enter_io_uring(regs: *const u8) {
-    let tgid = unsafe_current() >> 32;
-    if !target::may_be(tgid as u32) {
+pub(crate) fn enter_io_uring() {
+    if !target::may_be((unsafe_current() >> 32) as u32) {
         return;
     }
-    let mut copy = UserRegs::ZERO;
-    // SAFETY: a checked read of the size of the destination.
-    let failed = unsafe {
-        bpf_probe_read_kernel((&raw mut copy).cast(), REGS_BYTES as u32, regs.cast())
-    } != 0;
-    if !failed && copy.waits_for_completions() {
+    let Some(regs) = capture::registers() else { return };
+    if regs.waits_for_completions() {
         enter_class(PARK_EPOLL);
     }
 }
