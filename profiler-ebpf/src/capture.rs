@@ -68,14 +68,16 @@ pub(crate) fn take(
 }
 
 /// Copies the user stack page by page: one flat read would fail at the first hole.
+///
+/// What was copied is noted in memory and not in registers: the verifier would follow every
+/// combination of pages that are there and pages that are not.
 #[inline(always)]
 fn copy_stack(stack_end: u64, capture: &mut Capture) {
     let sp = capture.head.regs.sp();
     let base = sp.wrapping_sub(RED_ZONE) & !(PAGE as u64 - 1);
-    let mut mask = 0_u32;
-    let mut pages = 0_u32;
+    capture.head.base = base;
+    note_copied(&mut capture.head, 0, 0);
     let mut failures = 0_u32;
-    let mut unreadable = 0_u64;
     for index in 0..MAX_PAGES {
         if index as u32 >= config!(stack_pages) {
             break;
@@ -87,23 +89,30 @@ fn copy_stack(stack_end: u64, capture: &mut Capture) {
         let to = (&raw mut capture.pages[index]).cast();
         // SAFETY: a checked read of one page into one page.
         if unsafe { bpf_probe_read_user(to, PAGE as u32, from as *const c_void) } == 0 {
-            mask |= 1 << index;
-            pages = index as u32 + 1;
+            // SAFETY: a valid reference.
+            let mask = unsafe { core::ptr::read_volatile(&raw const capture.head.mask) };
+            note_copied(&mut capture.head, mask | 1 << index, index as u32 + 1);
             failures = 0;
         } else {
+            if stack_end != 0 {
+                count::one(Counter::StackPageUnreadable);
+            }
             failures += 1;
-            unreadable += 1;
             if failures == 2 {
                 break;
             }
         }
     }
-    if unreadable != 0 && stack_end != 0 {
-        count::add(Counter::StackPageUnreadable, unreadable);
+}
+
+#[inline(always)]
+fn note_copied(head: &mut CaptureHead, mask: u32, pages: u32) {
+    let bytes = size_of::<CaptureHead>() as u32 + pages * PAGE as u32;
+    // SAFETY: a valid reference; volatile so that the values stay in memory.
+    unsafe {
+        core::ptr::write_volatile(&raw mut head.mask, mask);
+        core::ptr::write_volatile(&raw mut head.bytes, bytes);
     }
-    capture.head.base = base;
-    capture.head.mask = mask;
-    capture.head.bytes = size_of::<CaptureHead>() as u32 + pages * PAGE as u32;
 }
 
 /// Identifies a stack by its position and the words in it that point into code. The instruction

@@ -72,6 +72,7 @@ pub(super) fn run(config: &DemoConfig) -> Result<ExitCode, Failure> {
         Subject::Processes(vec![pid]),
         symbolizer,
         &mut outputs,
+        || {},
     ));
     drop(service);
     let _ = customers.join();
@@ -83,7 +84,7 @@ pub(super) fn run(config: &DemoConfig) -> Result<ExitCode, Failure> {
 }
 
 fn start() -> Result<(Service, SocketAddr), Failure> {
-    let mut child = Command::new("/proc/self/exe")
+    let mut child = Command::new(crate::session::command::own_program())
         .args(["demo-service", "--port", "0"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -14,9 +14,12 @@ pub(super) fn run(config: &LoopsConfig) -> Result<ExitCode, Failure> {
         Some(targets) => attach::find(&targets.pids, targets.name.as_ref())?,
         None => with_epoll(),
     };
-    if !config.quiet {
-        say(&format!("watching {} processes for {:?}", pids.len(), config.duration));
-    }
+    let watching = format!("watching {} processes for {:?}", pids.len(), config.duration);
+    let attached = || {
+        if !config.quiet {
+            say(&watching);
+        }
+    };
     let settings = Settings {
         // Nothing is a stall here: only turns are counted.
         threshold_ns: u64::MAX / 4,
@@ -44,6 +47,7 @@ pub(super) fn run(config: &LoopsConfig) -> Result<ExitCode, Failure> {
         Subject::Processes(pids),
         symbolizer,
         &mut outputs,
+        attached,
     ))?;
     if !outcome.found_loops && !outputs.closed {
         say("no event loop was seen");

@@ -14,20 +14,19 @@ use super::failure::{Failure, require_privileges, say};
 pub(super) fn processes(config: &Watch) -> Result<ExitCode, Failure> {
     require_privileges()?;
     let pids = attach::find(&config.targets.pids, config.targets.name.as_ref())?;
-    if !config.quiet {
-        say(&format!("watching {}", described(&pids)));
-    }
-    observe(config, Subject::Processes(pids))
+    let watching = format!("watching {}", described(&pids));
+    observe(config, Subject::Processes(pids), &watching)
 }
 
 /// `run`: a command from its first instruction.
 pub(super) fn command(config: &Watch, command: &[OsString]) -> Result<ExitCode, Failure> {
     require_privileges()?;
     let child = Child::start(command)?;
-    observe(config, Subject::Child(child))
+    let watching = format!("watching {}, started now", child.pid());
+    observe(config, Subject::Child(child), &watching)
 }
 
-fn observe(config: &Watch, subject: Subject) -> Result<ExitCode, Failure> {
+fn observe(config: &Watch, subject: Subject, watching: &str) -> Result<ExitCode, Failure> {
     let settings = settings(config);
     let mut outputs = Outputs::none();
     let options = config.report_options();
@@ -40,8 +39,14 @@ fn observe(config: &Watch, subject: Subject) -> Result<ExitCode, Failure> {
     if let Some(path) = &config.flamegraph {
         outputs.add(Format::Svg, &options, Some(path)).map_err(|error| cannot(path, error))?;
     }
-    let outcome =
-        super::runtime()?.block_on(watch(&settings, subject, symbolizer(config)?, &mut outputs))?;
+    let attached = || {
+        if !config.quiet {
+            say(watching);
+        }
+    };
+    let symbolizer = symbolizer(config)?;
+    let watched = watch(&settings, subject, symbolizer, &mut outputs, attached);
+    let outcome = super::runtime()?.block_on(watched)?;
     if !outcome.found_loops && !outputs.closed {
         say("no event loop was seen: no thread waited in epoll, poll, select or io_uring");
     }

@@ -35,7 +35,7 @@ impl Child {
         // The standard input of the waiting child is the pipe; the real one is passed beside it.
         let stdin = std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned()?;
         let descriptor = keep_across_exec(&stdin)?;
-        let child = Command::new("/proc/self/exe")
+        let child = Command::new(own_program())
             .arg0("stallscope")
             .arg(START)
             .arg(program)
@@ -90,11 +90,36 @@ fn find_program(program: &OsStr) -> io::Result<()> {
     let missing =
         || io::Error::new(io::ErrorKind::NotFound, format!("no program {}", program.display()));
     if program.as_encoded_bytes().contains(&b'/') {
-        return if Path::new(program).exists() { Ok(()) } else { Err(missing()) };
+        let path = Path::new(program);
+        return match (path.exists(), executable(path)) {
+            (false, _) => Err(missing()),
+            (true, true) => Ok(()),
+            (true, false) => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{} may not be executed", program.display()),
+            )),
+        };
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    let found = std::env::split_paths(&path).any(|folder| executable(&folder.join(program)));
     if found { Ok(()) } else { Err(missing()) }
+}
+
+fn executable(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt as _;
+    let Ok(text) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: a terminated string.
+    path.is_file() && unsafe { libc::access(text.as_ptr(), libc::X_OK) } == 0
+}
+
+/// The program that this process runs, by its path where that still names it: the process's name
+/// comes from it.
+#[must_use]
+pub fn own_program() -> std::path::PathBuf {
+    std::env::current_exe()
+        .ok()
+        .filter(|path| path.is_file())
+        .unwrap_or_else(|| "/proc/self/exe".into())
 }
 
 /// What the waiting child does: waits for one byte, then becomes the command. Returns only if that

@@ -75,7 +75,8 @@ pub struct Outcome {
     pub found_loops: bool,
 }
 
-/// Watches until the duration is over, the targets are gone or a signal comes.
+/// Watches until the duration is over, the targets are gone or a signal comes. `attached` is told
+/// when nothing is missed from then on.
 ///
 /// # Errors
 /// The kernel side can't be set up, or the report not be written.
@@ -84,6 +85,7 @@ pub async fn watch(
     subject: Subject,
     symbolizer: Symbolizer,
     outputs: &mut Outputs,
+    attached: impl FnOnce(),
 ) -> Result<Outcome, WatchError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -99,6 +101,7 @@ pub async fn watch(
         child.release()?;
     }
     watcher.snapshot(ring.get_mut())?;
+    attached();
     let deadline = settings.duration.map(|duration| watcher.began + duration);
     let mut period = tokio::time::interval(PERIOD);
     period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);

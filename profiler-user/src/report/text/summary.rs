@@ -20,7 +20,7 @@ pub(super) fn lines(summary: &Summary, upper_bounds: u64, all: bool, columns: us
     }
     if !summary.loops.is_empty() {
         lines.push(Line::default());
-        lines.extend(loops(&summary.loops, columns));
+        lines.extend(loops(&summary.loops, columns, true));
     }
     lines.push(Line::default());
     lines.extend(trust(&summary.health, upper_bounds, columns));
@@ -142,13 +142,13 @@ fn cause(row: &BlockerSummary) -> String {
 pub(super) fn table(summary: &Summary, columns: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     if !summary.loops.is_empty() {
-        lines.extend(loops(&summary.loops, columns));
+        lines.extend(loops(&summary.loops, columns, false));
     }
     lines.extend(trust(&summary.health, 0, columns));
     lines
 }
 
-fn loops(loops: &[LoopSummary], columns: usize) -> Vec<Line> {
+fn loops(loops: &[LoopSummary], columns: usize, with_stalls: bool) -> Vec<Line> {
     // The median says least about stalls: it looks perfect next to a stall of a second.
     let widths = if columns < 90 { [9, 8, 0, 9, 9, 8] } else { [11, 8, 9, 9, 9, 8] };
     let names: Vec<String> = loops
@@ -166,16 +166,22 @@ fn loops(loops: &[LoopSummary], columns: usize) -> Vec<Line> {
         }
         line
     };
-    let head = ["turns", "busy", "p50", "p99", "longest", "stalls"];
+    let last = if with_stalls { "stalls" } else { "" };
+    let head = ["turns", "busy", "p50", "p99", "longest", last];
     let mut lines = vec![row("loop", "runtime", head, Tone::Dim)];
     for (one, name) in loops.iter().zip(&names) {
+        // Without a turn, or without a histogram (its slots were full), nothing was measured.
+        let measured = |ns: u64| {
+            if ns == 0 { "–".to_owned() } else { quantity::duration(ns) }
+        };
+        let stalls = if with_stalls { quantity::count(one.stalls) } else { String::new() };
         let numbers = [
             &quantity::count(one.turns),
             &quantity::percent(one.utilization),
-            &quantity::duration(one.turn_p50_ns),
-            &quantity::duration(one.turn_p99_ns),
-            &quantity::duration(one.turn_max_ns),
-            &quantity::count(one.stalls),
+            &measured(one.turn_p50_ns),
+            &measured(one.turn_p99_ns),
+            &measured(one.turn_max_ns),
+            &stalls,
         ];
         lines.push(row(name, one.runtime.name(), numbers.map(String::as_str), Tone::Plain));
     }
