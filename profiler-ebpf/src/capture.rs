@@ -56,9 +56,8 @@ pub(crate) fn take(
     head.nr = subject.nr;
     head.in_kernel = u32::from(subject.in_kernel);
     // SAFETY: the buffer has the size that is passed.
-    let kernel_bytes = unsafe {
-        bpf_get_stack(ctx, (&raw mut head.kernel).cast(), (KERNEL_FRAMES * 8) as u32, 0)
-    };
+    let kernel_bytes =
+        unsafe { bpf_get_stack(ctx, (&raw mut head.kernel).cast(), (KERNEL_FRAMES * 8) as u32, 0) };
     head.kernel_len = if kernel_bytes > 0 { kernel_bytes as u32 / 8 } else { 0 };
     // SAFETY: the value is a number.
     let stack_end = unsafe { STACK_ENDS.get(state.record.header.tid) }.copied().unwrap_or(0);

@@ -7,8 +7,8 @@ use profiler_common::histogram;
 use profiler_common::record::{FLAG_UNPROVEN, Header, KIND_CAPTURE, KIND_TURN, TurnRecord};
 use profiler_common::turn::{Finished, NO_BUFFER, NO_ENTRY, STACKS, ThreadState};
 
-use crate::maps::{CAPTURES, EVENTS, HISTOGRAMS, config};
 use crate::count;
+use crate::maps::{CAPTURES, EVENTS, HISTOGRAMS, config};
 
 /// Sends a record of fixed size.
 #[inline(always)]

@@ -19,9 +19,7 @@ mod tick;
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::macros::{btf_tracepoint, fentry, perf_event, uprobe};
-use aya_ebpf::programs::{
-    BtfTracePointContext, FEntryContext, PerfEventContext, ProbeContext,
-};
+use aya_ebpf::programs::{BtfTracePointContext, FEntryContext, PerfEventContext, ProbeContext};
 use profiler_common::turn::{PARK_EPOLL, PARK_POLL};
 
 /// `(bool preempt, struct task_struct *prev, *next[, unsigned int prev_state])`

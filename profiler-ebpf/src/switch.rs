@@ -6,13 +6,12 @@ use aya_ebpf::programs::BtfTracePointContext;
 use profiler_common::arch::{SYS_IO_URING_ENTER, UserRegs, is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{
-    ADOPT_PARKED, ADOPT_RUNNING, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL, TARGET_LEARN_FUTEXES,
+    ADOPT_PARKED, ADOPT_RUNNING, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL,
+    TARGET_LEARN_FUTEXES,
 };
 use profiler_common::counters::Counter;
 use profiler_common::record::{KIND_FUTEX, KIND_LOOP};
-use profiler_common::turn::{
-    NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_POLL, Phase, ThreadState,
-};
+use profiler_common::turn::{NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_POLL, Phase, ThreadState};
 
 use crate::capture::{self, Subject};
 use crate::maps::{ADOPT, FUTEXES, SHARED, SLOTS, TARGETS, config};
@@ -159,11 +158,7 @@ fn has_epoll(tgid: u32) -> bool {
 
 #[inline(always)]
 fn futex_key(state: &ThreadState) -> FutexKey {
-    FutexKey {
-        address: state.futex,
-        tgid: state.record.header.tgid,
-        tid: state.record.header.tid,
-    }
+    FutexKey { address: state.futex, tgid: state.record.header.tgid, tid: state.record.header.tid }
 }
 
 /// What is known of the futex the thread sleeps on; 0 if nobody asked yet.

@@ -105,7 +105,5 @@ fn stack_top_regs(task: Task) -> *const u8 {
 #[inline(always)]
 fn copy_regs(source: *const u8, regs: &mut UserRegs) -> bool {
     // SAFETY: a checked read of the size of the destination.
-    unsafe {
-        bpf_probe_read_kernel((&raw mut *regs).cast(), REGS_BYTES as u32, source.cast()) == 0
-    }
+    unsafe { bpf_probe_read_kernel((&raw mut *regs).cast(), REGS_BYTES as u32, source.cast()) == 0 }
 }

@@ -151,9 +151,14 @@ impl Pipeline {
     }
 
     fn captured(&mut self, capture: &CaptureEvent) -> Captured<Walked> {
-        let user = self.walk(capture.tgid, &capture.regs, &capture.stack);
+        let mut user = self.walk(capture.tgid, &capture.regs, &capture.stack);
         if user.end != StackEnd::Complete {
             self.truncated_stacks += 1;
+        }
+        let asleep_in_call = capture.nr >= 0 && Cause::from_raw(capture.cause) != Cause::Cpu;
+        if asleep_in_call && let Some(leaf) = user.frames.first_mut() {
+            // Like a return address: the instruction pointer stands behind the system call.
+            leaf.lookup = leaf.ip.wrapping_sub(1);
         }
         Captured {
             id: capture.id,
