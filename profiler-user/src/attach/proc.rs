@@ -71,6 +71,23 @@ pub fn is_alive(pid: u32) -> bool {
     fields.and_then(|fields| fields.first().cloned()).is_some_and(|s| s != "Z" && s != "X")
 }
 
+/// A process and those that started it, up to the first.
+#[must_use]
+pub fn ancestry(pid: u32) -> Vec<u32> {
+    let mut chain = vec![pid];
+    let mut next = pid;
+    // Field 4 (proc(5)). The chain is short; the bound is against ids that change meanwhile.
+    while chain.len() < 64
+        && let Some(parent) = stat_fields(&format!("/proc/{next}/stat"))
+            .and_then(|fields| fields.get(1)?.parse::<u32>().ok())
+            .filter(|&parent| parent != 0)
+    {
+        chain.push(parent);
+        next = parent;
+    }
+    chain
+}
+
 /// The CPU a thread last ran on.
 #[must_use]
 pub fn last_cpu(pid: u32, tid: u32) -> Option<usize> {
@@ -126,6 +143,7 @@ mod tests {
         assert!(!command_line(pid).is_empty());
         assert!(last_cpu(pid, pid).is_some());
         assert!(!has_epoll(pid));
+        assert!(ancestry(pid).len() > 1);
         assert!(!is_alive(u32::MAX) && start_ticks(u32::MAX).is_none());
     }
 }

@@ -31,7 +31,8 @@ pub enum TargetError {
 }
 
 /// The processes that are meant, each once, in order. Every pid must exist; a name matches short
-/// names and, failing that, the first word of command lines. stallscope itself never matches.
+/// names and command lines. stallscope itself and the processes that started it never match: the
+/// name stands in their command lines, too.
 ///
 /// # Errors
 /// A pid that is not there, or a name that matches nothing.
@@ -42,10 +43,10 @@ pub fn find(pids: &[u32], name: Option<&Regex>) -> Result<Vec<u32>, TargetError>
         found.push(pid);
     }
     if let Some(pattern) = name {
-        let own = std::process::id();
+        let own = proc::ancestry(std::process::id());
         let before = found.len();
         for pid in proc::processes() {
-            if pid != own && matches(pid, pattern) {
+            if !own.contains(&pid) && matches(pid, pattern) {
                 found.push(pid);
             }
         }
@@ -81,8 +82,7 @@ fn matches(pid: u32, pattern: &Regex) -> bool {
         return false;
     }
     let name = proc::name(pid).unwrap_or_default();
-    let program = command_line.split(' ').next().unwrap_or_default();
-    pattern.is_match(&name) || pattern.is_match(program)
+    pattern.is_match(&name) || pattern.is_match(&command_line)
 }
 
 #[cfg(test)]

@@ -179,6 +179,9 @@ impl<'a> Watcher<'a> {
                     self.kernel.adopt(tid, stuck.adopt)?;
                     self.found_loop(tgid, tid, stuck.start_ns);
                     if let Some(stack) = stuck.stack() {
+                        if let Some(known) = self.loops.get_mut(&tid) {
+                            known.stuck = Some((stack.0, stuck.start_ns));
+                        }
                         self.pipeline.slept_at_attach(tid, stack);
                     }
                     self.stuck.push((*stuck, 0));

@@ -9,7 +9,7 @@ use profiler_common::turn::{LoopStats, ThreadState};
 use crate::aggregate::{Health, LoopSummary};
 use crate::attach::Kernel;
 use crate::session::pipeline::Pipeline;
-use crate::stalls::Ledger;
+use crate::stalls::{Cause, Ledger};
 
 /// A loop thread under watch, or one that has exited.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub(super) struct KnownLoop {
     pub(super) since_ns: u64,
     /// Its last statistics, once it has exited.
     pub(super) last: Option<(LoopStats, Box<[u64]>, u64)>,
+    /// What it was asleep in, inside a turn, when stallscope attached, and since when.
+    pub(super) stuck: Option<(Cause, u64)>,
     /// When its current turn is next reported as ongoing, by the turn's number.
     pub(super) next_report: Option<(u64, u64)>,
 }
@@ -96,6 +98,13 @@ fn live_stats(
     threshold_ns: u64,
 ) -> LoopStats {
     let Some(mut state) = state.filter(|state| state.stats.since_ns != 0) else {
+        if let Some((cause, since_ns)) = known.stuck {
+            // In one and the same sleep of a turn since before stallscope attached.
+            let busy_ns = now_ns.saturating_sub(since_ns);
+            let mut ledger = [0; profiler_common::cause::COUNT];
+            ledger[cause as usize] = busy_ns;
+            return LoopStats { since_ns, busy_ns, ledger, ..LoopStats::default() };
+        }
         // Parked since before stallscope attached, and not woken once.
         return LoopStats {
             since_ns: known.since_ns,
@@ -111,6 +120,15 @@ fn live_stats(
     if let Some(turn) = in_disguise.filter(|turn| turn.ns >= threshold_ns) {
         stats.stalls += 1;
         stats.stalled_ns += turn.ns;
+    }
+    if state.phase() == profiler_common::turn::Phase::Busy {
+        // The turn that has not ended: busy time, though neither a turn nor a stall yet.
+        state.settle(now_ns);
+        let turn = &state.record.turn;
+        stats.busy_ns += now_ns.saturating_sub(turn.start_ns);
+        for (total, spent) in stats.ledger.iter_mut().zip(turn.ledger) {
+            *total += spent;
+        }
     }
     if state.phase() == profiler_common::turn::Phase::Parked {
         stats.parked_ns += now_ns.saturating_sub(state.park_ns);

@@ -132,7 +132,13 @@ impl Watcher<'_> {
     }
 
     pub(super) fn found_loop(&mut self, pid: u32, tid: u32, since_ns: u64) {
-        self.loops.entry(tid).or_insert(KnownLoop { pid, since_ns, last: None, next_report: None });
+        self.loops.entry(tid).or_insert(KnownLoop {
+            pid,
+            since_ns,
+            last: None,
+            stuck: None,
+            next_report: None,
+        });
         // The name is kept for the time when the thread is gone.
         self.pipeline.processes.get(pid, &mut self.pipeline.symbolizer);
         self.pipeline.processes.thread_name(pid, tid);
