@@ -62,6 +62,10 @@ pub(crate) fn exec(old_tid: u32) {
     if !target::may_be(tgid) || unsafe { TARGETS.get(tgid) }.is_none() {
         return;
     }
+    if let Some(target) = TARGETS.get_ptr_mut(tgid) {
+        // SAFETY: flags; user space sets them anew when it has looked at the new program.
+        unsafe { (*target).flags = 0 };
+    }
     if old_tid != tid {
         let _ = THREADS.remove(old_tid);
     }

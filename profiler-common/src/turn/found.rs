@@ -61,6 +61,7 @@ impl ThreadState {
     #[inline(always)]
     pub fn forget_phase(&mut self) {
         self.phase = PHASE_UNKNOWN;
+        self.announced = 0;
         self.park_mask = PARK_EPOLL;
         self.poll_same = 0;
         self.futex_sleeps = 0;

@@ -14,6 +14,7 @@ mod table;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use self::line::{Line, Tone, flow, keep_start, wrap};
 use self::source::SourceLines;
@@ -51,8 +52,9 @@ pub struct Text {
     last_detailed: Option<bool>,
 }
 
-/// What makes the details of two stalls the same: the blocker, and the holder's place.
-type ShownKey = (BlockerKey, Option<String>);
+/// What makes the details of two stalls the same: the blocker, the way there through the user's own
+/// functions, and the holder's place.
+type ShownKey = (BlockerKey, Vec<Arc<str>>, Option<String>);
 
 impl Text {
     /// A report that begins with stall number 1.
@@ -303,5 +305,12 @@ fn shown_key(stall: &Stall) -> ShownKey {
             None => holder.thread.to_string(),
         }
     });
-    (BlockerKey::of(stall), place)
+    let heaviest = stall
+        .stacks
+        .iter()
+        .filter(|stack| stack.cause == stall.cause)
+        .max_by_key(|stack| stack.total_ns);
+    let own = heaviest.map_or(&[][..], |stack| &stack.frames);
+    let way = own.iter().filter(|frame| frame.user_code).map(|frame| frame.function.clone());
+    (BlockerKey::of(stall), way.collect(), place)
 }
