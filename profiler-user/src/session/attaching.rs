@@ -38,21 +38,28 @@ impl<'a> Watcher<'a> {
         let unwinder = Unwinder::new(Box::new(LiveModules));
         let clock = Clock::now();
         let mut pipeline = Pipeline::new(clock, settings.threshold_ns, unwinder, symbolizer);
-        let polls: Vec<_> = pids
-            .iter()
-            .map(|&pid| (pid, pipeline.processes.task_polls(pid, &mut pipeline.symbolizer)))
-            .collect();
-        let mut kernel = Kernel::load(&KernelOptions {
-            threshold_ns: settings.threshold_ns,
-            sample_rate: settings.sample_rate,
-            stack_bytes: settings.stack_bytes,
-            max_loops: threads.saturating_add(16).clamp(32, 256),
-            max_threads: threads.saturating_mul(4).clamp(4096, 1 << 16),
-            follow_forks: true,
-        })?;
+        // Reading symbols and verifying programs take about as long, and know nothing of each other.
+        let (polls, kernel) = std::thread::scope(|scope| {
+            let read = scope.spawn(|| pipeline.prepare(pids));
+            let kernel = Kernel::load(&KernelOptions {
+                threshold_ns: settings.threshold_ns,
+                sample_rate: settings.sample_rate,
+                stack_bytes: settings.stack_bytes,
+                max_loops: threads.saturating_add(16).clamp(32, 256),
+                max_threads: threads.saturating_mul(4).clamp(4096, 1 << 16),
+                follow_forks: true,
+            })
+            .and_then(|mut kernel| {
+                kernel.verify()?;
+                Ok(kernel)
+            });
+            (read.join(), kernel)
+        });
+        let mut kernel = kernel?;
+        // Without symbols stalls are measured all the same.
+        let polls = polls.unwrap_or_default();
         let ring = kernel.take_events()?;
         let mut warnings = Vec::new();
-        kernel.verify()?;
         for (pid, offsets) in polls {
             kernel.set_task_polls(pid, offsets);
         }

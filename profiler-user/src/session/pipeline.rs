@@ -108,6 +108,21 @@ impl Pipeline {
         }
     }
 
+    /// Reads what will be needed of the targets: mappings, symbols, and the debug information of
+    /// runtimes whose parks are told by it. Returns where each one begins to poll a task.
+    pub(super) fn prepare(&mut self, pids: &[u32]) -> Vec<(u32, Vec<u64>)> {
+        let mut polls = Vec::new();
+        for &pid in pids {
+            polls.push((pid, self.processes.task_polls(pid, &mut self.symbolizer)));
+            let process = self.processes.get(pid, &mut self.symbolizer);
+            let code = process.maps.all().iter().find(|m| m.executable && m.is_file());
+            if let Some(code) = code.filter(|_| process.runtime.parks_in_futex) {
+                self.symbolizer.frames(&process.maps, code.start);
+            }
+        }
+        polls
+    }
+
     /// A thread was found asleep in a turn: that turn's stack, which the kernel side has not.
     pub(super) fn slept_at_attach(&mut self, tid: u32, stack: (Cause, Option<i32>, Walked)) {
         self.found_asleep.insert(tid, stack);
