@@ -121,9 +121,9 @@ mod tests {
         assert!(rust("main", Some("/usr/src/app/src/main.c")));
         for file in [
             "/rustc/90b35a6239c3d8bdabc530a6a0816f7ff89a0aaf/library/core/src/ops/function.rs",
-            "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/serde_json-1.0.1/src/de.rs",
+            "/home/me/.cargo/registry/src/registry-0123456789abcdef/serde_json-1.0.1/src/de.rs",
             "/usr/local/cargo/registry/src/index.crates.io-6f17d22bba15001f/tokio-1.40.0/src/lib.rs",
-            "/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/std/src/rt.rs",
+            "/home/me/.rustup/toolchains/stable/lib/rustlib/src/rust/library/std/src/rt.rs",
             "library/alloc/src/vec/mod.rs",
             "/usr/include/c++/12/bits/stl_vector.h",
             "/home/me/app/vendor/serde/src/lib.rs",
@@ -150,7 +150,7 @@ mod tests {
             ("uv__io_poll", "/opt/app/embedder"),
             ("_PyEval_EvalFrameDefault", "/usr/bin/python3.11"),
             ("PyObject_Call", "/opt/app/embedder"),
-            ("dict_lookup", "/root/.pyenv/versions/3.11.7/bin/python3.11"),
+            ("dict_lookup", "/home/me/.pyenv/versions/3.11.7/bin/python3.11"),
             ("parse", "/srv/venv/lib/python3.11/site-packages/orjson/orjson.so"),
             ("std::vector<int>::push_back", "/opt/app/server"),
             ("__vdso_clock_gettime", "[vdso]"),

@@ -172,8 +172,7 @@ pub(crate) fn tokio(at_ms: u64) -> Stall {
         module: Some("/srv/api/target/release/api".into()),
         ..frame(function, Some((file, line)), FrameKind::Native, own)
     };
-    let cargo =
-        "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/tokio-1.48.0/src/runtime";
+    let cargo = "/home/me/.cargo/registry/src/registry-0123456789abcdef/tokio-1.48.0/src/runtime";
     let own = native("api::password::stretch", "/srv/api/src/password.rs", 41, true, true);
     let mut frames = vec![
         module("__GI___clone3", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
@@ -200,8 +199,20 @@ pub(crate) fn tokio(at_ms: u64) -> Stall {
         native("api::routes::login::{{closure}}", "/srv/api/src/routes.rs", 88, true, false),
         native("api::password::verify", "/srv/api/src/password.rs", 23, true, true),
         own.clone(),
-        native("<sha2::Sha256 as digest::Digest>::digest", "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/digest-0.10.7/src/digest.rs", 62, false, true),
-        native("sha2::sha256::x86::digest_blocks", "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/sha2-0.10.9/src/sha256/x86.rs", 40, false, false),
+        native(
+            "<sha2::Sha256 as digest::Digest>::digest",
+            "/home/me/.cargo/registry/src/registry-0123456789abcdef/digest-0.10.7/src/digest.rs",
+            62,
+            false,
+            true,
+        ),
+        native(
+            "sha2::sha256::x86::digest_blocks",
+            "/home/me/.cargo/registry/src/registry-0123456789abcdef/sha2-0.10.9/src/sha256/x86.rs",
+            40,
+            false,
+            false,
+        ),
     ]);
     let mut other = frames.clone();
     other.truncate(other.len() - 3);
