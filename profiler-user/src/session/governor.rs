@@ -1,12 +1,12 @@
 //! Keeps the cost of exact boundaries within the budget.
 //!
-//! The programs on park calls count their hits; a hit's cost was measured. Above the budget they
+//! The programs on park calls count their hits; a hit's cost is estimated. Above the budget they
 //! are switched off for a while: turns then are upper bounds, and said to be.
 
 use std::time::Duration;
 
-/// CPU time of one hit of `park_enter`, bookkeeping of the turn included: measured on a 2-core
-/// virtual machine with Linux 6.18 (docs/decisions/0003-boundaries.md); rounded up.
+/// CPU time of one hit of `park_enter`, bookkeeping of the turn included: an estimate on the safe
+/// side, not a measurement.
 const HIT_NS: f64 = 1_000.0;
 /// How long boundaries stay off before they are tried again.
 const REST: Duration = Duration::from_secs(4);
