@@ -2,7 +2,6 @@
 //!
 //! Format: Linux `Documentation/bpf/btf.rst`. Only what is asked here is decoded.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use thiserror::Error;
@@ -13,6 +12,7 @@ const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_TYPEDEF: u32 = 8;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
@@ -48,9 +48,13 @@ pub enum BtfError {
 #[derive(Debug)]
 pub struct KernelTypes {
     types: Vec<Type>,
-    structs: HashMap<String, u32>,
-    functions: HashMap<String, u32>,
-    typedefs: HashMap<String, u32>,
+    /// The string section: names are offsets into it. Few of the hundred thousand are ever asked
+    /// for, so none is copied.
+    strings: Vec<u8>,
+    /// Named types by kind: name and number.
+    structs: Vec<(u32, u32)>,
+    functions: Vec<(u32, u32)>,
+    typedefs: Vec<(u32, u32)>,
 }
 
 #[derive(Debug)]
@@ -58,7 +62,7 @@ struct Type {
     kind: u32,
     size_or_type: u32,
     /// Name, type and bit offset of members; parameters of a prototype have offset 0.
-    members: Vec<(String, u32, u32)>,
+    members: Vec<(u32, u32, u32)>,
 }
 
 impl KernelTypes {
@@ -98,23 +102,19 @@ impl KernelTypes {
         let strings = &data[strings_start..strings_end];
         let mut found = Self {
             types: vec![Type { kind: 0, size_or_type: 0, members: Vec::new() }],
-            structs: HashMap::new(),
-            functions: HashMap::new(),
-            typedefs: HashMap::new(),
+            strings: strings.to_vec(),
+            structs: Vec::new(),
+            functions: Vec::new(),
+            typedefs: Vec::new(),
         };
         let mut at = types_start;
         while at < types_end {
-            at = found.parse_type(&reader, strings, at)?;
+            at = found.parse_type(&reader, at)?;
         }
         Ok(found)
     }
 
-    fn parse_type(
-        &mut self,
-        reader: &Reader<'_>,
-        strings: &[u8],
-        at: usize,
-    ) -> Result<usize, BtfError> {
+    fn parse_type(&mut self, reader: &Reader<'_>, at: usize) -> Result<usize, BtfError> {
         let name = reader.u32(at)?;
         let info = reader.u32(at + 4)?;
         let size_or_type = reader.u32(at + 8)?;
@@ -127,14 +127,14 @@ impl KernelTypes {
                     let offset = reader.u32(next + 8)?;
                     // With the flag, the upper byte is the width of a bit field.
                     let offset = if flag { offset & 0x00ff_ffff } else { offset };
-                    let member = string(strings, reader.u32(next)?);
+                    let member = reader.u32(next)?;
                     members.push((member, reader.u32(next + 4)?, offset));
                     next += 12;
                 }
             }
             KIND_FUNC_PROTO => {
                 for _ in 0..count {
-                    members.push((string(strings, reader.u32(next)?), reader.u32(next + 4)?, 0));
+                    members.push((reader.u32(next)?, reader.u32(next + 4)?, 0));
                     next += 8;
                 }
             }
@@ -145,23 +145,27 @@ impl KernelTypes {
             _ => {}
         }
         let id = u32::try_from(self.types.len()).map_err(|_| BtfError::Malformed("types"))?;
-        let name = string(strings, name);
-        if !name.is_empty() {
+        // Offset 0 is the empty name.
+        if name != 0 {
             match kind {
-                KIND_STRUCT => {
-                    self.structs.entry(name).or_insert(id);
-                }
-                KIND_FUNC => {
-                    self.functions.insert(name, id);
-                }
-                8 => {
-                    self.typedefs.insert(name, id);
-                }
+                KIND_STRUCT => self.structs.push((name, id)),
+                KIND_FUNC => self.functions.push((name, id)),
+                KIND_TYPEDEF => self.typedefs.push((name, id)),
                 _ => {}
             }
         }
         self.types.push(Type { kind, size_or_type, members });
         Ok(next)
+    }
+
+    fn is_named(&self, offset: u32, name: &str) -> bool {
+        let rest = self.strings.get(offset as usize..).unwrap_or_default();
+        rest.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+    }
+
+    /// The first type of that name.
+    fn named(&self, types: &[(u32, u32)], name: &str) -> Option<u32> {
+        types.iter().find(|(offset, _)| self.is_named(*offset, name)).map(|(_, id)| *id)
     }
 
     /// Byte offset of a field; `a.b` goes into a nested structure. Anonymous structures and
@@ -171,7 +175,7 @@ impl KernelTypes {
     /// There is no such structure or field.
     pub fn offset(&self, structure: &'static str, field: &'static str) -> Result<u32, BtfError> {
         let missing = || BtfError::NoField { structure, field };
-        let mut id = *self.structs.get(structure).ok_or_else(missing)?;
+        let mut id = self.named(&self.structs, structure).ok_or_else(missing)?;
         let mut total = 0;
         for part in field.split('.') {
             let (bits, member) = self.member(id, part, 0).ok_or_else(missing)?;
@@ -184,10 +188,10 @@ impl KernelTypes {
     fn member(&self, id: u32, name: &str, depth: u32) -> Option<(u32, u32)> {
         let structure = self.types.get(id as usize)?;
         for (member, kind, offset) in &structure.members {
-            if member == name {
+            if self.is_named(*member, name) {
                 return Some((*offset, *kind));
             }
-            if member.is_empty() && depth < 8 {
+            if *member == 0 && depth < 8 {
                 let inner = self.resolve(*kind);
                 if let Some((bits, found)) = self.member(inner, name, depth + 1) {
                     return Some((offset + bits, found));
@@ -212,14 +216,14 @@ impl KernelTypes {
     /// Whether the kernel has a function of this name that programs can attach to.
     #[must_use]
     pub fn has_function(&self, name: &str) -> bool {
-        self.functions.contains_key(name)
+        self.named(&self.functions, name).is_some()
     }
 
     /// Number of arguments a BTF tracepoint passes; `None` if there is no such tracepoint.
     #[must_use]
     pub fn tracepoint_arguments(&self, name: &str) -> Option<usize> {
         // The prototype of the tracepoint's callback; its first parameter is the callback's data.
-        let typedef = *self.typedefs.get(&format!("btf_trace_{name}"))?;
+        let typedef = self.named(&self.typedefs, &format!("btf_trace_{name}"))?;
         let pointer = self.types.get(typedef as usize)?.size_or_type;
         let proto = self.types.get(pointer as usize)?.size_or_type;
         let proto = self.types.get(proto as usize)?;
@@ -247,12 +251,6 @@ impl Reader<'_> {
             .map(u32::from_le_bytes)
             .ok_or(BtfError::Malformed("it ends early"))
     }
-}
-
-fn string(strings: &[u8], offset: u32) -> String {
-    let rest = strings.get(offset as usize..).unwrap_or_default();
-    let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
-    String::from_utf8_lossy(&rest[..end]).into_owned()
 }
 
 #[cfg(test)]

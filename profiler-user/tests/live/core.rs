@@ -106,9 +106,9 @@ fn two_thousand_short_sleeps_are_one_stall() {
     assert_eq!(report.health.lost_events, 0);
 }
 
-/// Attaches to a service that has hung for `before` and wants the line at once.
+/// Attaches to a service that has hung for `before` and wants the line within a second.
 #[test]
-fn what_is_already_stuck_is_named_at_once() {
+fn what_is_already_stuck_is_named_within_a_second() {
     let Some(_turn) = enter() else { return };
     let service = start_axum();
     get_ok(service.address, "/healthy");
@@ -126,9 +126,7 @@ fn what_is_already_stuck_is_named_at_once() {
         .unwrap_or_else(|| {
             panic!("not named: {}{}", watch.process.stdout(), watch.process.stderr())
         });
-    // 0.95 s on a quiet machine of two cores, most of it loading type information and programs; the
-    // bound leaves room for a noisy one.
-    assert!(took <= Duration::from_secs(2) * slowness(), "named after {took:?}");
+    assert!(took <= Duration::from_secs(1) * slowness(), "named after {took:?}");
     assert!(stall.ongoing, "{stall:#?}");
     assert_eq!(stall.cause, "syscall", "{stall:#?}");
     let report = watch.stop();
