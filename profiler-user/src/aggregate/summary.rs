@@ -1,14 +1,15 @@
 //! What a whole observation comes to: one summary per loop, one row per blocker, and what was lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::blame::{Blocker, Runtime};
+use crate::blame::{Blocker, Runtime, Word, words};
 use crate::stalls::{Cause, Ledger};
 
 /// One loop thread over the observed time: the `loop` object of the public JSON.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopSummary {
     /// Process id of the target.
     pub pid: u32,
@@ -44,10 +45,14 @@ pub struct LoopSummary {
     pub stalled_ns: u64,
     /// Busy time by cause.
     pub ledger: Ledger,
+    /// How many turns were how long: the upper end of each bucket in nanoseconds, and its count.
+    /// Buckets are at most 3.2 % wide; empty ones are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turn_histogram: Vec<(u64, u64)>,
 }
 
 /// All stalls with the same blocker.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BlockerSummary {
     /// Main cause of these stalls.
     pub cause: Cause,
@@ -66,14 +71,17 @@ pub struct BlockerSummary {
 }
 
 /// How the measurement itself went: the `health` object, last in every JSON output.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Health {
     /// `ebpf` or `ptrace`.
-    pub backend: &'static str,
+    #[serde(deserialize_with = "words::word")]
+    pub backend: Word,
     /// Release of the running kernel.
     pub kernel: String,
     /// How turn boundaries were seen: `fentry`, `sys_enter` or `sched`.
-    pub boundaries: &'static str,
+    #[serde(deserialize_with = "words::word")]
+    pub boundaries: Word,
     /// Events that did not fit into the ring buffer.
     pub lost_events: u64,
     /// Stacks that do not reach the thread's start.
@@ -89,7 +97,7 @@ pub struct Health {
     /// Peak resident memory of stallscope itself.
     pub self_rss_bytes: u64,
     /// Every other named loss that is not zero.
-    #[serde(serialize_with = "by_name")]
+    #[serde(serialize_with = "by_name", deserialize_with = "from_names")]
     pub losses: Vec<(String, u64)>,
     /// What the reader should know.
     pub warnings: Vec<String>,
@@ -100,8 +108,12 @@ fn by_name<S: Serializer>(losses: &[(String, u64)], serializer: S) -> Result<S::
     serializer.collect_map(losses.iter().map(|(name, count)| (name, count)))
 }
 
+fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, u64)>, D::Error> {
+    Ok(BTreeMap::<String, u64>::deserialize(deserializer)?.into_iter().collect())
+}
+
 /// Everything a report says at its end.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// One entry per loop thread.
     pub loops: Vec<LoopSummary>,
@@ -118,12 +130,15 @@ pub struct Summary {
 }
 
 /// Why an observation ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// The time asked for is over.
     Duration,
     /// Ctrl-C, or another signal that asks for an end.
     Interrupted,
+    /// Nobody knows: stallscope was killed, or the recording is damaged at its end.
+    Unknown,
     /// The last target is gone.
     TargetExited {
         /// How it ended, in words: `exit status 0`, `killed by SIGKILL`, `unknown`.

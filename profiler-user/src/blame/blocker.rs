@@ -72,6 +72,7 @@ mod tests {
             inlined: false,
             user_code,
             named: true,
+            origin: crate::symbolize::Origin::default(),
         }
     }
 

@@ -81,6 +81,7 @@ mod tests {
             inlined: false,
             user_code: false,
             named: true,
+            origin: crate::symbolize::Origin::default(),
         };
         let frames = functions.iter().map(frame).collect();
         Stack { cause, total_ns, samples: 1, truncated: None, frames, holder: None }

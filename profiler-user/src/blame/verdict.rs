@@ -1,16 +1,18 @@
 //! A stall as it is reported: what happened, for how long, and who did it.
 //!
-//! These types are the `stall` object of the public JSON (names and meaning are fixed there).
+//! These types are the `stall` object of the public JSON (names and meaning are fixed there), and
+//! what recordings hold: a field that is added must have a default, since older recordings lack it.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::words::{self, Word};
 use crate::stalls::{Cause, Ledger};
 use crate::symbolize::{Frame, FrameKind};
 
 /// One turn over the threshold, or one that still lasts.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stall {
     /// When the turn began: nanoseconds since the epoch.
     pub start_unix_ns: u64,
@@ -33,16 +35,19 @@ pub struct Stall {
     /// The largest entry of the ledger.
     pub cause: Cause,
     /// A closer word for the cause where one is known: `fork`, `gc`, `dns` …
-    pub detail: Option<&'static str>,
+    #[serde(default, deserialize_with = "words::optional")]
+    pub detail: Option<Word>,
     /// Whether the turn's boundaries were seen.
     pub boundary: Boundary,
     /// Share of the CPU time spent in the kernel, from samples; `None` without samples.
     pub kernel_share: Option<f64>,
     /// System calls that slept, longest total first.
+    #[serde(default)]
     pub syscalls: Vec<SyscallUse>,
     /// The code to blame, if any can be.
     pub blocker: Option<Blocker>,
     /// Merged stacks, heaviest first.
+    #[serde(default)]
     pub stacks: Vec<Stack>,
     /// What held the process from outside, where that is known.
     pub outside: Option<Outside>,
@@ -69,6 +74,7 @@ pub enum Runtime {
     /// A Java virtual machine.
     Jvm,
     /// An event loop of the program's own.
+    #[serde(other)]
     Native,
 }
 
@@ -89,20 +95,22 @@ impl Runtime {
 }
 
 /// How well the ends of a turn are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Boundary {
     /// Every poll of the thread was seen: the turn is one turn.
     Exact,
     /// Polls that found work without sleeping were not seen: the turn may be several.
+    #[serde(other)]
     UpperBound,
 }
 
 /// One kind of system call that slept during a stall.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyscallUse {
     /// The call's name.
-    pub name: &'static str,
+    #[serde(deserialize_with = "words::word")]
+    pub name: Word,
     /// How often it slept.
     pub count: u32,
     /// Time asleep in it.
@@ -114,7 +122,7 @@ pub struct SyscallUse {
 }
 
 /// The code that kept the loop from running.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blocker {
     /// The function's name.
     pub function: Arc<str>,
@@ -129,7 +137,7 @@ pub struct Blocker {
 }
 
 /// One stack of a stall and the time it accounts for.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stack {
     /// What the thread was doing there.
     pub cause: Cause,
@@ -138,38 +146,43 @@ pub struct Stack {
     /// How often it was seen (samples on CPU, sleeps otherwise).
     pub samples: u32,
     /// Why the stack ends before the thread's start; `None` if it is complete.
-    pub truncated: Option<&'static str>,
+    #[serde(default, deserialize_with = "words::optional")]
+    pub truncated: Option<Word>,
     /// Frames from the root to the leaf; kernel frames last.
+    #[serde(default)]
     pub frames: Vec<Frame>,
     /// Who held what the thread waited for.
     pub holder: Option<Holder>,
 }
 
 /// The thread that held what a stalled thread waited for.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Holder {
     /// Its thread id.
     pub tid: u32,
     /// Its name, control characters removed.
     pub thread: Arc<str>,
     /// Its frames, root to leaf.
+    #[serde(default)]
     pub frames: Vec<Frame>,
 }
 
 /// Somebody outside the process who kept it from running.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outside {
     /// `SIGSTOP`, `ptrace`, `freezer`, `cpu quota`, `preempted`, `reclaim`.
-    pub what: &'static str,
+    #[serde(deserialize_with = "words::word")]
+    pub what: Word,
     /// Who did it.
     pub who: String,
 }
 
 /// The task that was running.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// The task's name.
     pub name: String,
     /// Coroutines, outermost to innermost.
+    #[serde(default)]
     pub chain: Vec<String>,
 }

@@ -130,6 +130,7 @@ mod tests {
                 inlined: false,
                 user_code,
                 named: true,
+                origin: crate::symbolize::Origin::default(),
             })
             .collect()
     }

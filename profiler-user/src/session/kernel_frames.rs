@@ -53,6 +53,7 @@ pub(super) fn from_names(names: &[String]) -> Vec<Frame> {
         inlined: false,
         user_code: false,
         named: true,
+        origin: crate::symbolize::Origin::default(),
     };
     outermost_first(names.iter().map(frame).collect())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use profiler_common::counters::Counter;
-use profiler_common::histogram::quantile;
+use profiler_common::histogram::{bounds, quantile};
 use profiler_common::turn::{LoopStats, ThreadState};
 
 use crate::aggregate::{Health, LoopSummary};
@@ -79,9 +79,16 @@ pub(super) fn loops(
             stalls: stats.stalls,
             stalled_ns: stats.stalled_ns,
             ledger: Ledger::new(stats.ledger),
+            turn_histogram: occupied(&histogram),
         });
     }
     summaries
+}
+
+/// The buckets that are not empty, by the upper end of each.
+fn occupied(histogram: &[u64]) -> Vec<(u64, u64)> {
+    let occupied = histogram.iter().enumerate().filter(|(_, count)| **count > 0);
+    occupied.map(|(bucket, &count)| (bounds(bucket).1, count)).collect()
 }
 
 /// A bucket's middle may lie above the longest turn, which is exact.

@@ -1,12 +1,12 @@
 //! Why a turn was long: its duration split by cause.
 
 use profiler_common::cause;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a loop thread was doing instead of serving its loop.
 ///
 /// The order is that of the kernel's records and of the report's columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum Cause {
@@ -27,6 +27,7 @@ pub enum Cause {
     /// Stopped by a signal, a debugger or the freezer.
     Stopped = cause::STOPPED,
     /// Not accounted for by the events that arrived.
+    #[serde(other)]
     Unexplained = cause::UNEXPLAINED,
 }
 
@@ -58,6 +59,12 @@ impl Cause {
             Self::Stopped => "stopped",
             Self::Unexplained => "unexplained",
         }
+    }
+
+    /// The cause of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.name() == name)
     }
 
     /// The cause with this number in a kernel record; `Unexplained` for a number nobody assigned.
@@ -93,20 +100,20 @@ impl Ledger {
 
     /// Adds nanoseconds to one cause.
     pub const fn add(&mut self, cause: Cause, ns: u64) {
-        self.0[cause as usize] += ns;
+        self.0[cause as usize] = self.0[cause as usize].saturating_add(ns);
     }
 
     /// Adds every cause of another ledger.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
-            *mine += theirs;
+            *mine = mine.saturating_add(theirs);
         }
     }
 
     /// The sum over all causes: the duration the ledger explains, `unexplained` included.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 
     /// The largest entry; the earlier one in [`Cause::ALL`] where two are equal.
@@ -139,5 +146,34 @@ impl Serialize for Ledger {
             map.serialize_entry(&format!("{}_ns", cause.name()), &self.get(cause))?;
         }
         map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Ledger {
+    /// Reads what [`Serialize`] writes. Time under a name of a later version is unexplained here,
+    /// so that the sum stays the duration.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> serde::de::Visitor<'de> for Entries {
+            type Value = Ledger;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("nanoseconds by cause")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<Ledger, A::Error> {
+                let mut ledger = Ledger::default();
+                while let Some((name, ns)) = map.next_entry::<std::borrow::Cow<str>, u64>()? {
+                    let cause = name.strip_suffix("_ns").and_then(Cause::from_name);
+                    let entry = &mut ledger.0[cause.unwrap_or(Cause::Unexplained) as usize];
+                    *entry = entry.saturating_add(ns);
+                }
+                Ok(ledger)
+            }
+        }
+        deserializer.deserialize_map(Entries)
     }
 }

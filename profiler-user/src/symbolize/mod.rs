@@ -30,7 +30,7 @@ mod symbols;
 mod user_code;
 
 pub use counters::{FailedBinary, SymbolCounters};
-pub use frame::{Frame, FrameKind};
+pub use frame::{Frame, FrameKind, Origin};
 pub use printable::printable;
 pub use symbolizer::{DefinedSymbol, SymbolOptions, SymbolPattern, Symbolizer};
 pub use user_code::{CodePlace, UserCode};

@@ -19,6 +19,8 @@ pub(super) struct Module {
     pub(super) path: Arc<str>,
     /// Whether it holds Rust code.
     pub(super) rust: bool,
+    /// Its build id in hexadecimal digits.
+    pub(super) build_id: Option<Arc<str>>,
     elf: Elf,
     symbols: SymbolTable,
     dwarf: Debug,
@@ -90,7 +92,10 @@ impl Module {
 
     fn new(path: &str, elf: Elf, symbols: SymbolTable, dwarf: Debug) -> Self {
         let rust = symbols.defined(is_rust_symbol).next().is_some();
-        Self { path: Arc::from(&*printable(path)), rust, elf, symbols, dwarf }
+        let digits =
+            |id: &[u8]| -> String { id.iter().map(|byte| format!("{byte:02x}")).collect() };
+        let build_id = elf.build_id.as_deref().map(|id| Arc::from(digits(id)));
+        Self { path: Arc::from(&*printable(path)), rust, build_id, elf, symbols, dwarf }
     }
 
     /// The address that the linker gave to a byte of the file.

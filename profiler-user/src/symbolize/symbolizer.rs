@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cache::{ModuleId, Modules};
 use super::counters::{Failures, SymbolCounters};
 use super::demangle::demangle;
-use super::frame::{Frame, FrameKind};
+use super::frame::{Frame, FrameKind, Origin};
 use super::kernel::KernelSymbols;
 use super::printable::printable;
 use super::user_code::{CodePlace, UserCode};
@@ -161,6 +161,7 @@ impl Symbolizer {
                 inlined: place.inlined,
                 user_code,
                 named: place.function.is_some(),
+                origin: Origin { address: Some(address), build_id: module.build_id.clone() },
             });
         }
         if self.frames.len() >= MAX_CACHED {
@@ -306,6 +307,7 @@ fn unnamed(function: Arc<str>, module: Option<Arc<str>>, user_code: bool) -> Fra
         inlined: false,
         user_code,
         named: false,
+        origin: Origin::default(),
     }
 }
 

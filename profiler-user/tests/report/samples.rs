@@ -7,7 +7,7 @@ use stallscope::blame::{
     Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task,
 };
 use stallscope::stalls::{Cause, Ledger};
-use stallscope::symbolize::{Frame, FrameKind};
+use stallscope::symbolize::{Frame, FrameKind, Origin};
 
 /// 2026-11-30, 14:03:07.123 UTC.
 pub(crate) const START: u64 = 1_796_047_387_123_000_000;
@@ -28,6 +28,7 @@ pub(crate) fn frame(
         inlined: false,
         user_code: own,
         named: true,
+        origin: Origin::default(),
     }
 }
 
@@ -368,6 +369,7 @@ pub(crate) fn summary(stalls: &[Stall]) -> Summary {
         stalls,
         stalled_ns,
         ledger: ledger(&[(Cause::Cpu, 1_000 * MS), (Cause::Syscall, 5_300 * MS)]),
+        turn_histogram: Vec::new(),
     };
     Summary {
         loops: vec![

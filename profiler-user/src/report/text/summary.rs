@@ -31,6 +31,7 @@ fn rule(summary: &Summary, columns: usize) -> Line {
     let ended = match &summary.ended {
         Ended::Duration => String::new(),
         Ended::Interrupted => ", interrupted".to_owned(),
+        Ended::Unknown => ", end unknown".to_owned(),
         Ended::TargetExited { status } => format!(", target exited: {status}"),
     };
     let title = format!(
