@@ -24,6 +24,8 @@ pub mod blame;
 
 pub mod aggregate;
 
+pub mod record;
+
 pub mod report;
 
 pub mod session;

@@ -1,11 +1,15 @@
 //! Many stalls to a summary. No I/O.
 
 mod blockers;
+mod filter;
+mod groups;
 mod stacks;
 mod summary;
 mod unfinished;
 
 pub use blockers::{Aggregate, BlockerKey, headline_word};
+pub use filter::Filter;
+pub use groups::{Group, GroupBy, Groups};
 pub use stacks::{NO_STACK, StalledTime, Weight};
 pub use summary::{BlockerSummary, Ended, Health, LoopSummary, Summary};
 pub use unfinished::Unfinished;

@@ -8,6 +8,7 @@ use clap::{ArgAction, ArgGroup, Parser, Subcommand, ValueEnum};
 use regex::Regex;
 
 use super::config::{Backend, Boundaries};
+use super::reading::{FlamegraphArgs, ReportArgs};
 use super::values;
 use crate::report::Format;
 
@@ -16,6 +17,8 @@ Examples:
   stallscope attach --pid 4711                       what blocks it, live
   stallscope profile --pid 4711 --duration 30s --output stalls.svg
   stallscope run --threshold 5ms -- python app.py
+  stallscope profile --pid 4711 --duration 10m --output x.stall
+  stallscope report x.stall --output x.html          later, anywhere
   stallscope loops                                   every event loop on this host
   stallscope doctor                                  what works here, what is missing
 
@@ -32,6 +35,7 @@ const PROFILE_HELP: &str = "\
 Examples:
   stallscope profile --pid 4711 --duration 30s
   stallscope profile --pid 4711 --duration 1m --output stalls.json --flamegraph stalls.svg
+  stallscope profile --pid 4711 --duration 10m --output stalls.stall     keep everything
   stallscope profile --name node --duration 10s --format folded > stalls.folded";
 
 const RUN_HELP: &str = "\
@@ -61,6 +65,8 @@ pub(super) enum Sub {
     Profile(ProfileArgs),
     Run(RunArgs),
     Loops(LoopsArgs),
+    Report(ReportArgs),
+    Flamegraph(FlamegraphArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
     #[command(hide = true, disable_help_flag = true)]
@@ -222,6 +228,9 @@ pub(super) struct OutputArgs {
     /// Format of the report [default: by the ending of --output, else text]
     #[arg(long, value_name = "FORMAT")]
     pub(super) format: Option<Format>,
+    /// Keep a recording within this size by dropping its oldest stalls
+    #[arg(long, value_name = "SIZE", default_value = "100MiB", value_parser = values::max_size)]
+    pub(super) max_size: u64,
     /// Draw a flame graph of the stalled time as well
     #[arg(long, value_name = "FILE.svg")]
     pub(super) flamegraph: Option<PathBuf>,

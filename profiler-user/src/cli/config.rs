@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use regex::Regex;
 
+use super::values::Moment;
+use crate::aggregate::{Filter, GroupBy};
 use crate::report::{Format, ReportOptions, Sources};
 
 /// What to do.
@@ -19,6 +21,10 @@ pub enum Command {
     Run(Watch, Vec<OsString>),
     /// Show which event loops there are and how they are doing.
     Loops(LoopsConfig),
+    /// Show a recording.
+    Report(ReportConfig),
+    /// Draw a recording.
+    Flamegraph(FlamegraphConfig),
     /// Say what works here and what is missing, as `Text` or `Json`.
     Doctor(Format),
     /// Show stallscope at work on a service made for it.
@@ -100,6 +106,8 @@ pub struct Watch {
     pub format: Format,
     /// Where the report goes; stdout if `None`.
     pub output: Option<PathBuf>,
+    /// The most bytes of a recording.
+    pub max_size: u64,
     /// Where a flame graph goes besides.
     pub flamegraph: Option<PathBuf>,
     /// Whether stalls are told as they happen, ongoing ones included.
@@ -170,6 +178,47 @@ pub struct LoopsConfig {
     pub quiet: bool,
     /// How much more to say.
     pub verbose: u8,
+}
+
+/// What to read of a recording.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// The file.
+    pub recording: PathBuf,
+    /// Stalls after this.
+    pub since: Option<Moment>,
+    /// Stalls before this.
+    pub until: Option<Moment>,
+    /// The other conditions.
+    pub filter: Filter,
+}
+
+/// `report`.
+#[derive(Debug, Clone)]
+pub struct ReportConfig {
+    /// What to read.
+    pub reading: Reading,
+    /// What to sum up by, instead of telling each stall.
+    pub by: Option<GroupBy>,
+    /// How many stalls the text report tells of, the longest ones.
+    pub longest: usize,
+    /// Format of the report.
+    pub format: Format,
+    /// Where the report goes; stdout if `None`.
+    pub output: Option<PathBuf>,
+    /// What shapes the report.
+    pub options: ReportOptions,
+}
+
+/// `flamegraph`.
+#[derive(Debug, Clone)]
+pub struct FlamegraphConfig {
+    /// What to read.
+    pub reading: Reading,
+    /// Where it goes; stdout if `None`.
+    pub output: Option<PathBuf>,
+    /// No word on stderr.
+    pub quiet: bool,
 }
 
 /// `demo`.

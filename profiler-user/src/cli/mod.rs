@@ -4,7 +4,9 @@
 mod args;
 mod config;
 mod exit;
+mod reading;
 mod resolve;
+mod resolve_reading;
 mod terminal;
 mod values;
 
@@ -12,9 +14,13 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches};
 
-pub use config::{Backend, Boundaries, Command, DemoConfig, LoopsConfig, Targets, UserCode, Watch};
+pub use config::{
+    Backend, Boundaries, Command, DemoConfig, FlamegraphConfig, LoopsConfig, Reading, ReportConfig,
+    Targets, UserCode, Watch,
+};
 pub use exit::ExitCode;
 pub use terminal::Surroundings;
+pub use values::Moment;
 
 /// The definition that help, man page and completions are made from.
 #[must_use]

@@ -10,10 +10,11 @@ use super::args::{
     TargetArgs,
 };
 use super::config::{Command, DemoConfig, LoopsConfig, Targets, UserCode, Watch};
+use super::resolve_reading;
 use crate::report::Format;
 
 /// Columns of a report that goes to a file.
-const FILE_WIDTH: usize = 120;
+pub(super) const FILE_WIDTH: usize = 120;
 
 /// Wrong usage that clap can't see by itself.
 #[derive(Debug)]
@@ -23,8 +24,12 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
-    fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+    pub(super) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
+    }
+
+    pub(super) fn conflict(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::ArgumentConflict, message)
     }
 }
 
@@ -45,6 +50,8 @@ pub(super) fn resolve(args: Args, surroundings: &Surroundings) -> Result<Command
             Ok(Command::Run(watch, args.command))
         }
         Sub::Loops(args) => Ok(Command::Loops(loops(args, surroundings))),
+        Sub::Report(args) => resolve_reading::report(args, surroundings).map(Command::Report),
+        Sub::Flamegraph(args) => Ok(Command::Flamegraph(resolve_reading::flamegraph(args))),
         Sub::Doctor(args) => Ok(Command::Doctor(args.format.into())),
         Sub::Demo(args) => Ok(Command::Demo(DemoConfig {
             color: color(args.look.color, None, surroundings),
@@ -61,7 +68,8 @@ fn attach(args: AttachArgs, surroundings: &Surroundings) -> Result<Watch, Wrong>
         let message = "--interval tells how the loops are doing as JSON: add --format json";
         return Err(Wrong::new(ErrorKind::MissingRequiredArgument, message));
     }
-    let output = Output { format: args.format.into(), file: None, flamegraph: None };
+    let format = args.format.into();
+    let output = Output { format, file: None, flamegraph: None, max_size: u64::MAX };
     let mut watch = watch(output, args.measure, &args.look, surroundings);
     watch.targets = targets(args.target);
     watch.duration = args.duration;
@@ -100,7 +108,9 @@ fn watch(
         width: if file.is_some() { FILE_WIDTH } else { surroundings.width },
         output: output.file,
         flamegraph: output.flamegraph,
-        live: false,
+        max_size: output.max_size,
+        // A killed profiler leaves what lasted then, too.
+        live: output.format == Format::Recording,
         backend: measure.backend,
         boundaries: measure.boundaries,
         overhead_budget: measure.overhead_budget,
@@ -123,7 +133,7 @@ fn targets(args: TargetArgs) -> Targets {
     Targets { pids, name: args.name }
 }
 
-fn color(choice: ColorChoice, file: Option<&Path>, surroundings: &Surroundings) -> bool {
+pub(super) fn color(choice: ColorChoice, file: Option<&Path>, surroundings: &Surroundings) -> bool {
     match choice {
         ColorChoice::Always => true,
         ColorChoice::Never => false,
@@ -137,12 +147,13 @@ struct Output {
     /// Stdout if `None`.
     file: Option<PathBuf>,
     flamegraph: Option<PathBuf>,
+    max_size: u64,
 }
 
 impl Output {
     fn resolve(args: OutputArgs, surroundings: &Surroundings) -> Result<Self, Wrong> {
         let conflict = |message: String| Err(Wrong::new(ErrorKind::ArgumentConflict, message));
-        let file = args.output.filter(|file| file.as_os_str() != "-");
+        let file = args.output.filter(|file| !is_stdout(file));
         let format = match (args.format, &file) {
             (Some(format), _) => format,
             (None, None) => Format::Text,
@@ -156,17 +167,32 @@ impl Output {
                 flamegraph.display()
             ));
         }
-        if format == Format::Svg && file.is_none() && surroundings.terminal {
-            return conflict(
-                "a flame graph is nothing for a terminal: add --output FILE.svg, or redirect stdout"
-                    .to_owned(),
-            );
-        }
-        Ok(Self { format, file, flamegraph: args.flamegraph })
+        fits_terminal(format, file.as_deref(), surroundings)?;
+        Ok(Self { format, file, flamegraph: args.flamegraph, max_size: args.max_size })
     }
 }
 
-fn unknown_ending(file: &Path) -> Wrong {
+/// Refuses to show a terminal what is not for people to read.
+pub(super) fn fits_terminal(
+    format: Format,
+    file: Option<&Path>,
+    surroundings: &Surroundings,
+) -> Result<(), Wrong> {
+    if file.is_some() || !surroundings.terminal || !format.is_for_files() {
+        return Ok(());
+    }
+    let (name, ending) = (format.name(), format.ending());
+    let message =
+        format!("{name} is nothing for a terminal: add --output FILE.{ending}, or redirect stdout");
+    Err(Wrong::conflict(message))
+}
+
+/// Whether a file stands for standard output.
+pub(super) fn is_stdout(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+pub(super) fn unknown_ending(file: &Path) -> Wrong {
     let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
     let message = format!(
         "the ending of {} names no format: add --format with one of {}",

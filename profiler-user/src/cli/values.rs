@@ -37,6 +37,62 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
     duration(text, MIN_INTERVAL, MAX_DURATION)
 }
 
+pub(super) fn min_duration(text: &str) -> Result<Duration, String> {
+    duration(text, Duration::ZERO, MAX_DURATION)
+}
+
+/// A point in time: as written, since a recording's beginning depends on the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// So long after the beginning.
+    After(Duration),
+    /// Nanoseconds since the epoch.
+    Unix(u64),
+}
+
+impl Moment {
+    /// Nanoseconds since the epoch, where the beginning is known.
+    #[must_use]
+    pub fn unix_ns(self, began_unix_ns: u64) -> u64 {
+        match self {
+            Self::After(time) => {
+                began_unix_ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+            }
+            Self::Unix(ns) => ns,
+        }
+    }
+}
+
+pub(super) fn moment(text: &str) -> Result<Moment, String> {
+    if let Ok(time) = humantime::parse_duration(text) {
+        return Ok(Moment::After(time));
+    }
+    let wrong = "write it like 10s, or like 2026-11-30T14:03:07Z (UTC)";
+    let time = humantime::parse_rfc3339_weak(text).map_err(|_| wrong)?;
+    let since_epoch = time.duration_since(std::time::UNIX_EPOCH).map_err(|_| wrong)?;
+    Ok(Moment::Unix(u64::try_from(since_epoch.as_nanos()).map_err(|_| wrong)?))
+}
+
+/// A size of a file: `100MiB`, `1g`.
+pub(super) fn max_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return Err("write it like 100MiB or 1GiB".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "write it like 100MiB or 1GiB")?;
+    let bytes = number.checked_mul(1 << shift).unwrap_or(u64::MAX);
+    if (crate::record::MIN_BOUND..=2 << 30).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("must be between 1MiB and 2GiB".to_owned())
+    }
+}
+
 /// A percentage as a share: `1%` is 0.01.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let number =
@@ -107,6 +163,27 @@ mod tests {
         assert_eq!(stack_bytes("128 KiB"), Ok(128 << 10));
         for wrong in ["0", "1", "129KiB", "1m", "-4k", "k", "4x", "99999999999999999999"] {
             assert!(stack_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments_are_offsets_or_times() {
+        assert_eq!(moment("10s"), Ok(Moment::After(Duration::from_secs(10))));
+        let second = 1_000_000_000;
+        assert_eq!(moment("1970-01-01T00:00:02Z"), Ok(Moment::Unix(2 * second)));
+        assert_eq!(moment("1970-01-01 00:00:02"), Ok(Moment::Unix(2 * second)));
+        assert_eq!(Moment::After(Duration::from_secs(3)).unix_ns(second), 4 * second);
+        for wrong in ["", "soon", "14:03", "1969-01-01T00:00:00Z"] {
+            assert!(moment(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        assert_eq!(max_size("100MiB"), Ok(100 << 20));
+        assert_eq!(max_size("1 g"), Ok(1 << 30));
+        for wrong in ["", "0", "100", "1k", "3GiB", "-1m", "99999999999999999999g"] {
+            assert!(max_size(wrong).is_err(), "{wrong}");
         }
     }
 

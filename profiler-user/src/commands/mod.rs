@@ -4,6 +4,7 @@ mod demo;
 mod doctor;
 mod failure;
 mod loops;
+mod reading;
 mod watch;
 
 use std::ffi::OsString;
@@ -20,6 +21,8 @@ pub fn run(command: Command) -> ExitCode {
         Command::Attach(config) | Command::Profile(config) => watch::processes(&config),
         Command::Run(config, command) => watch::command(&config, &command),
         Command::Loops(config) => loops::run(&config),
+        Command::Report(config) => reading::report(&config),
+        Command::Flamegraph(config) => reading::flamegraph(&config),
         Command::Doctor(format) => doctor::run(format),
         Command::Demo(config) => demo::run(&config),
         Command::DemoService(arguments) => crate::demo::serve(&arguments)

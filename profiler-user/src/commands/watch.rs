@@ -1,10 +1,12 @@
 //! `attach`, `profile` and `run`.
 
 use std::ffi::OsString;
+use std::time::SystemTime;
 
 use crate::attach;
 use crate::cli::{ExitCode, Watch};
-use crate::report::Format;
+use crate::record::Start;
+use crate::report::{Format, ReportOptions};
 use crate::session::{Outputs, Settings, Subject, command::Child, watch};
 use crate::symbolize::{SymbolOptions, Symbolizer, UserCode};
 
@@ -14,34 +16,43 @@ use super::failure::{Failure, require_privileges, say};
 pub(super) fn processes(config: &Watch) -> Result<ExitCode, Failure> {
     require_privileges()?;
     let pids = attach::find(&config.targets.pids, config.targets.name.as_ref())?;
-    let watching = format!("watching {}", described(&pids));
-    observe(config, Subject::Processes(pids), &watching)
+    let subject = described(&pids);
+    observe(config, Subject::Processes(pids), &subject, "")
 }
 
 /// `run`: a command from its first instruction.
 pub(super) fn command(config: &Watch, command: &[OsString]) -> Result<ExitCode, Failure> {
     require_privileges()?;
     let child = Child::start(command)?;
-    let watching = format!("watching {}, started now", child.pid());
-    observe(config, Subject::Child(child), &watching)
+    let name = command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    let subject = format!("{} ({})", child.pid(), crate::symbolize::printable(&name));
+    observe(config, Subject::Child(child), &subject, ", started now")
 }
 
-fn observe(config: &Watch, subject: Subject, watching: &str) -> Result<ExitCode, Failure> {
+fn observe(
+    config: &Watch,
+    subject: Subject,
+    subject_name: &str,
+    how: &str,
+) -> Result<ExitCode, Failure> {
     let settings = settings(config);
     let mut outputs = Outputs::none();
-    let options = config.report_options();
+    let options = ReportOptions { start: start(config, subject_name), ..config.report_options() };
     let cannot = |path: &std::path::Path, error: std::io::Error| {
         Failure::new(ExitCode::Failed, format!("{} can't be written: {error}", path.display()))
     };
-    outputs
-        .add(config.format, &options, config.output.as_deref())
-        .map_err(|error| cannot(config.output.as_deref().unwrap_or("stdout".as_ref()), error))?;
+    let recording = config.output.as_deref().filter(|_| config.format == Format::Recording);
+    let added = match recording {
+        Some(path) => outputs.add_recording(&options, path, config.max_size),
+        None => outputs.add(config.format, &options, config.output.as_deref()),
+    };
+    added.map_err(|error| cannot(config.output.as_deref().unwrap_or("stdout".as_ref()), error))?;
     if let Some(path) = &config.flamegraph {
         outputs.add(Format::Svg, &options, Some(path)).map_err(|error| cannot(path, error))?;
     }
     let attached = || {
         if !config.quiet {
-            say(watching);
+            say(&format!("watching {subject_name}{how}"));
         }
     };
     let symbolizer = symbolizer(config)?;
@@ -56,6 +67,21 @@ fn observe(config: &Watch, subject: Subject, watching: &str) -> Result<ExitCode,
         }
     }
     Ok(ExitCode::Done)
+}
+
+/// What is known when the observation begins.
+fn start(config: &Watch, subject: &str) -> Start {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Start {
+        began_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+        threshold_ns: config.threshold_ns(),
+        subject: subject.to_owned(),
+        host: host.trim().to_owned(),
+        kernel: crate::session::kernel_release(),
+        stallscope: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Start::default()
+    }
 }
 
 pub(super) fn settings(config: &Watch) -> Settings {

@@ -32,6 +32,11 @@ impl Line<'_> {
     }
 }
 
+/// The last line of every JSON output.
+pub(super) fn health(out: &mut dyn Write, health: &Health) -> io::Result<()> {
+    Line::Health(health).write(out)
+}
+
 impl Report for Json {
     fn stall(&mut self, out: &mut dyn Write, stall: &Stall) -> io::Result<()> {
         Line::Stall(stall).write(out)?;

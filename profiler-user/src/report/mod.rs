@@ -5,8 +5,11 @@
 //! a closed pipe is an [`io::ErrorKind::BrokenPipe`], which the caller takes for a normal end.
 
 mod folded;
+mod groups;
 mod json;
 pub mod quantity;
+mod recording;
+mod source;
 mod svg;
 mod text;
 
@@ -15,9 +18,12 @@ use std::path::{Path, PathBuf};
 
 use crate::aggregate::{LoopSummary, Summary};
 use crate::blame::Stall;
+use crate::record::{Checkpoint, Start};
 
 pub use folded::Folded;
+pub use groups::Grouped;
 pub use json::Json;
+pub use recording::Recording;
 pub use svg::Svg;
 pub use text::{LoopTable, Text};
 
@@ -34,11 +40,13 @@ pub enum Format {
     Folded,
     /// A flame graph; the width is milliseconds of stall
     Svg,
+    /// Everything, for `stallscope report` and its kin
+    Recording,
 }
 
 impl Format {
     /// Every format that can be written.
-    pub const ALL: [Self; 4] = [Self::Text, Self::Json, Self::Folded, Self::Svg];
+    pub const ALL: [Self; 5] = [Self::Text, Self::Json, Self::Folded, Self::Svg, Self::Recording];
 
     /// The name used by `--format`.
     #[must_use]
@@ -48,7 +56,32 @@ impl Format {
             Self::Json => "json",
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Recording => "recording",
         }
+    }
+
+    /// The ending of files in this format.
+    #[must_use]
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Text => "txt",
+            Self::Json => "jsonl",
+            Self::Folded => "folded",
+            Self::Svg => "svg",
+            Self::Recording => "stall",
+        }
+    }
+
+    /// Whether it is nothing to be read in a terminal.
+    #[must_use]
+    pub const fn is_for_files(self) -> bool {
+        !matches!(self, Self::Text | Self::Json | Self::Folded)
+    }
+
+    /// Whether it shows how the loops were doing over time.
+    #[must_use]
+    pub const fn keeps_time(self) -> bool {
+        matches!(self, Self::Recording)
     }
 
     /// The format that a file's ending asks for, if it asks for one.
@@ -60,6 +93,7 @@ impl Format {
             "json" | "jsonl" | "ndjson" => Some(Self::Json),
             "folded" | "collapsed" => Some(Self::Folded),
             "svg" => Some(Self::Svg),
+            "stall" => Some(Self::Recording),
             _ => None,
         }
     }
@@ -104,6 +138,8 @@ pub struct ReportOptions {
     pub sources: Sources,
     /// Zone of the times of day.
     pub clock: Clock,
+    /// What is known about the observation beforehand.
+    pub start: Start,
 }
 
 impl Default for ReportOptions {
@@ -116,6 +152,7 @@ impl Default for ReportOptions {
             verbose: 0,
             sources: Sources::Off,
             clock: Clock::Local,
+            start: Start::default(),
         }
     }
 }
@@ -139,6 +176,23 @@ pub trait Report {
         Ok(())
     }
 
+    /// Tells how everything stands, about once a second. Formats without a notion of time say
+    /// nothing.
+    ///
+    /// # Errors
+    /// Whatever `out` answers.
+    fn checkpoint(&mut self, _out: &mut dyn Write, _checkpoint: &Checkpoint) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Is called several times a second; who holds back what should be written soon, writes it.
+    ///
+    /// # Errors
+    /// Whatever `out` answers.
+    fn tick(&mut self, _out: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Ends the report. Nothing may be told after it.
     ///
     /// # Errors
@@ -155,6 +209,7 @@ pub fn create(format: Format, options: &ReportOptions) -> Box<dyn Report> {
         Format::Json => Box::new(Json),
         Format::Folded => Box::new(Folded::default()),
         Format::Svg => Box::new(Svg::default()),
+        Format::Recording => Box::new(Recording::new(options)),
     }
 }
 
@@ -169,6 +224,7 @@ mod tests {
         assert_eq!(Format::from_path(Path::new("x.jsonl")), Some(Format::Json));
         assert_eq!(Format::from_path(Path::new("x.collapsed")), Some(Format::Folded));
         assert_eq!(Format::from_path(Path::new("x.txt")), Some(Format::Text));
+        assert_eq!(Format::from_path(Path::new("x.stall")), Some(Format::Recording));
         assert_eq!(Format::from_path(Path::new("x.pdf")), None);
         assert_eq!(Format::from_path(Path::new(".svg")), None);
     }

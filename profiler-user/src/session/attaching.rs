@@ -86,6 +86,7 @@ impl<'a> Watcher<'a> {
             began_ns: monotonic_ns(),
             last_decision: now,
             last_interval: now,
+            last_checkpoint: now,
             warnings,
             decode_errors: 0,
             recorder: None,

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::aggregate::{LoopSummary, Summary};
 use crate::blame::Stall;
+use crate::record::{Checkpoint, RollingFile};
 use crate::report::{Format, LoopTable, Report, ReportOptions, create};
 
 struct Output {
@@ -18,6 +19,8 @@ pub struct Outputs {
     outputs: Vec<Output>,
     /// Whether a reader of ours has gone: a normal end.
     pub closed: bool,
+    /// Whether a report shows how the loops were doing over time.
+    keep_time: bool,
 }
 
 impl std::fmt::Debug for Outputs {
@@ -30,7 +33,7 @@ impl Outputs {
     /// No reports.
     #[must_use]
     pub const fn none() -> Self {
-        Self { outputs: Vec::new(), closed: false }
+        Self { outputs: Vec::new(), closed: false, keep_time: false }
     }
 
     /// Adds a report, to a file or to standard output.
@@ -47,8 +50,38 @@ impl Outputs {
             Some(path) => Box::new(BufWriter::new(File::create(path)?)),
             None => Box::new(io::stdout()),
         };
-        self.outputs.push(Output { report: create(format, options), out });
+        self.push(format, options, out);
         Ok(())
+    }
+
+    /// Adds a recording that keeps within `bound` bytes by dropping its oldest parts. A pipe or a
+    /// device takes everything.
+    ///
+    /// # Errors
+    /// As for [`add`](Self::add).
+    pub fn add_recording(
+        &mut self,
+        options: &ReportOptions,
+        path: &Path,
+        bound: u64,
+    ) -> io::Result<()> {
+        if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+            return self.add(Format::Recording, options, Some(path));
+        }
+        let file = RollingFile::create(path, options.start.clone(), bound)?;
+        self.push(Format::Recording, options, Box::new(file));
+        Ok(())
+    }
+
+    fn push(&mut self, format: Format, options: &ReportOptions, out: Box<dyn Write>) {
+        self.keep_time |= format.keeps_time();
+        self.outputs.push(Output { report: create(format, options), out });
+    }
+
+    /// Whether [`checkpoint`](Self::checkpoint) is of use.
+    #[must_use]
+    pub const fn keep_time(&self) -> bool {
+        self.keep_time
     }
 
     /// Adds a report of the loops alone, to standard output.
@@ -74,6 +107,22 @@ impl Outputs {
     /// As for [`stall`](Self::stall).
     pub fn interval(&mut self, loops: &[LoopSummary]) -> io::Result<()> {
         self.each(|report, out| report.interval(out, loops))
+    }
+
+    /// Tells how everything stands.
+    ///
+    /// # Errors
+    /// As for [`stall`](Self::stall).
+    pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> io::Result<()> {
+        self.each(|report, out| report.checkpoint(out, checkpoint))
+    }
+
+    /// Lets reports write what waits.
+    ///
+    /// # Errors
+    /// As for [`stall`](Self::stall).
+    pub fn tick(&mut self) -> io::Result<()> {
+        self.each(|report, out| report.tick(out))
     }
 
     /// Ends the reports.

@@ -1,7 +1,7 @@
 //! The state of an observation, and what happens to it with each event and each period.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use aya::maps::{MapData, RingBuf};
 use profiler_common::config::{FUTEX_LOCK, FUTEX_PARK, FutexKey};
@@ -19,6 +19,7 @@ use crate::aggregate::{Aggregate, Ended, LoopSummary, Summary, Unfinished};
 use crate::attach::{Boundaries, Kernel, proc};
 use crate::blame::Stall;
 use crate::events::{self, CaptureEvent, Event, monotonic_ns};
+use crate::record::Checkpoint;
 use crate::runtimes::FutexUse;
 
 /// An observation that goes on.
@@ -42,6 +43,7 @@ pub(super) struct Watcher<'a> {
     pub(super) began_ns: u64,
     pub(super) last_decision: Instant,
     pub(super) last_interval: Instant,
+    pub(super) last_checkpoint: Instant,
     pub(super) warnings: Vec<String>,
     pub(super) decode_errors: u64,
     /// Writes down what arrives, for developers.
@@ -180,6 +182,13 @@ impl Watcher<'_> {
             let loops = self.loop_summaries(now);
             self.outputs.interval(&loops)?;
         }
+        if self.outputs.keep_time() && self.last_checkpoint.elapsed() >= Duration::from_secs(1) {
+            self.last_checkpoint = Instant::now();
+            let checkpoint =
+                Checkpoint { at_unix_ns: unix_ns(), summary: self.summary(Ended::Unknown) };
+            self.outputs.checkpoint(&checkpoint)?;
+        }
+        self.outputs.tick()?;
         let (alive, dead): (Vec<_>, Vec<_>) =
             self.pids.iter().partition(|&&pid| self.is_alive(pid));
         self.pids = alive;
@@ -239,14 +248,21 @@ impl Watcher<'_> {
         if let Some(recorder) = self.recorder.take() {
             recorder.finish(&mut self.pipeline.symbolizer)?;
         }
-        let now = monotonic_ns();
         let unfinished: Vec<Stall> = self.unfinished.stalls().cloned().collect();
         for stall in &unfinished {
             self.aggregate.add_unfinished(stall);
         }
-        let loops = self.loop_summaries(now);
-        let observed: u64 = loops.iter().map(|one| one.observed_ns).sum();
-        let mut warnings = std::mem::take(&mut self.warnings);
+        let mut summary = self.summary(ended);
+        let observed: u64 = summary.loops.iter().map(|one| one.observed_ns).sum();
+        summary.blockers = self.aggregate.blockers(observed);
+        self.outputs.finish(&summary)?;
+        Ok(Outcome { found_loops: !self.loops.is_empty(), summary })
+    }
+
+    /// How everything stands, but for the blockers.
+    fn summary(&mut self, ended: Ended) -> Summary {
+        let now = monotonic_ns();
+        let mut warnings = self.warnings.clone();
         if let Some(error) = self.kernel.task_poll_error() {
             warnings.push(format!("task polls are not seen, turns may hold several: {error}"));
         }
@@ -263,15 +279,19 @@ impl Watcher<'_> {
         }
         let health =
             summary::health(&self.kernel, &self.pipeline, self.boundaries.name(), warnings);
-        let summary = Summary {
-            blockers: self.aggregate.blockers(observed),
-            loops,
+        Summary {
+            blockers: Vec::new(),
+            loops: self.loop_summaries(now),
             health,
             observed_ns: now.saturating_sub(self.began_ns),
             threshold_ns: self.settings.threshold_ns,
             ended,
-        };
-        self.outputs.finish(&summary)?;
-        Ok(Outcome { found_loops: !self.loops.is_empty(), summary })
+        }
     }
+}
+
+/// Now, in nanoseconds since the epoch.
+fn unix_ns() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum FrameKind {
     /// Compiled code of the process.
     #[default]
+    #[serde(other)]
     Native,
     /// The kernel.
     Kernel,
@@ -65,6 +66,8 @@ pub struct Origin {
     pub address: Option<u64>,
     /// The binary's build id in hexadecimal digits.
     pub build_id: Option<Arc<str>>,
+    /// The text of its source line, where a recording has it.
+    pub source: Option<Arc<str>>,
 }
 
 impl PartialEq for Origin {

@@ -161,7 +161,11 @@ impl Symbolizer {
                 inlined: place.inlined,
                 user_code,
                 named: place.function.is_some(),
-                origin: Origin { address: Some(address), build_id: module.build_id.clone() },
+                origin: Origin {
+                    address: Some(address),
+                    build_id: module.build_id.clone(),
+                    source: None,
+                },
             });
         }
         if self.frames.len() >= MAX_CACHED {

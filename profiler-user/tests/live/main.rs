@@ -11,6 +11,7 @@
 //! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
 //! | `quiet.rs` | healthy programs: nothing is reported |
 //! | `lifecycle.rs` | targets and profilers that come and go; exit codes |
+//! | `recording.rs` | a recording of a real session, also of a killed profiler |
 //!
 //! The rest is the harness:
 //!
@@ -39,6 +40,7 @@ mod truth;
 mod core;
 mod lifecycle;
 mod quiet;
+mod recording;
 mod redis;
 mod runtimes;
 mod tokio;

@@ -7,7 +7,6 @@ mod clock;
 mod headline;
 mod ledger;
 mod line;
-mod source;
 mod stack;
 mod summary;
 mod table;
@@ -16,11 +15,11 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use self::line::{Line, Tone, flow, keep_start, wrap};
-use self::source::SourceLines;
+use self::line::{Line, Tone, flow, keep_end, keep_start, printable, wrap};
 use self::stack::StackStyle;
 pub use table::LoopTable;
 
+use super::source::SourceLines;
 use super::{Report, ReportOptions, quantity};
 use crate::aggregate::{BlockerKey, Summary, continues};
 use crate::blame::{Boundary, Holder, Stack, Stall};
@@ -201,6 +200,11 @@ impl Report for Text {
         }
         out.flush()
     }
+}
+
+/// Text of a target's choice in a table: harmless, and its end within these columns.
+pub(super) fn printable_cut(text: &str, columns: usize) -> String {
+    keep_end(&printable(text), columns).into_owned()
 }
 
 /// A line below a headline, its label written and its content to come.

@@ -3,8 +3,8 @@
 
 use super::headline::place;
 use super::line::{Line, Tone, keep_end, keep_start, width};
-use super::source::SourceLines;
 use crate::blame::Blocker;
+use crate::report::source::SourceLines;
 use crate::symbolize::{Frame, FrameKind};
 
 /// Where function names begin.
@@ -60,8 +60,7 @@ pub(super) fn draw(
                 let is_blamed = blamed.is_some_and(|blamed| std::ptr::eq(blamed, frame));
                 lines.push(frame_line(frame, is_blamed, name_columns, style.columns));
                 if (is_blamed || (style.all && frame.user_code))
-                    && let (Some(file), Some(line)) = (&frame.file, frame.line)
-                    && let Some(source) = sources.get(style.pid, file, line)
+                    && let Some(source) = sources.of(style.pid, frame)
                 {
                     let room = room.saturating_sub(4);
                     lines.push(

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::report::Sources;
+use crate::symbolize::Frame;
 
 /// Files that are quoted, by ending. The path comes from the target, which must not be able to make
 /// a report show a line of any file it likes.
@@ -32,8 +33,16 @@ impl SourceLines {
         Self { sources, cache: HashMap::new() }
     }
 
+    /// The line of a frame: as it was recorded, else as it can be read now.
+    pub(super) fn of(&mut self, pid: u32, frame: &Frame) -> Option<String> {
+        if let Some(source) = &frame.origin.source {
+            return Some(source.to_string());
+        }
+        self.get(pid, frame.file.as_ref()?, frame.line?)
+    }
+
     /// The line without the blanks around it; `None` if it can't be read or is blank.
-    pub(super) fn get(&mut self, pid: u32, file: &Arc<str>, line: u32) -> Option<String> {
+    fn get(&mut self, pid: u32, file: &Arc<str>, line: u32) -> Option<String> {
         let root = match &self.sources {
             Sources::Off => return None,
             Sources::Target => PathBuf::from(format!("/proc/{pid}/root")),

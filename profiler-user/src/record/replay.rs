@@ -1,0 +1,97 @@
+//! A recording told again: each stall once, with its last word, and a summary of what was told.
+
+use std::io;
+
+use super::entry::{Checkpoint, Entry};
+use super::reader::Reader;
+use crate::aggregate::{Aggregate, Ended, Filter, Health, Summary, Unfinished};
+use crate::blame::Stall;
+
+/// What a recording tells in between.
+#[derive(Debug, Clone, Copy)]
+pub enum Told<'a> {
+    /// A stall that passed the filter; told once, in the order in which stalls ended.
+    Stall(&'a Stall),
+    /// How the loops were doing.
+    Checkpoint(&'a Checkpoint),
+}
+
+/// Tells a recording through a filter, and returns its summary.
+///
+/// # Errors
+/// Whatever `tell` answers.
+pub fn replay(
+    reader: &mut Reader,
+    filter: &Filter,
+    mut tell: impl FnMut(Told<'_>) -> io::Result<()>,
+) -> io::Result<Summary> {
+    let mut unfinished = Unfinished::default();
+    let mut aggregate = Aggregate::new();
+    let (mut end, mut last) = (None, None::<Box<Checkpoint>>);
+    let mut latest_ns = 0;
+    for entry in reader.by_ref() {
+        match entry {
+            Entry::Start(_) => {}
+            Entry::Stall(stall) => {
+                latest_ns = latest_ns.max(stall.start_unix_ns.saturating_add(stall.duration_ns));
+                for stall in unfinished.settle(&stall) {
+                    if filter.passes(&stall) {
+                        aggregate.add_unfinished(&stall);
+                        tell(Told::Stall(&stall))?;
+                    }
+                }
+            }
+            Entry::Checkpoint(checkpoint) => {
+                latest_ns = latest_ns.max(checkpoint.at_unix_ns);
+                if filter.covers(checkpoint.at_unix_ns) {
+                    tell(Told::Checkpoint(&checkpoint))?;
+                }
+                last = Some(checkpoint);
+            }
+            Entry::End(summary) => end = Some(*summary),
+        }
+    }
+    for stall in unfinished.stalls().filter(|stall| filter.passes(stall)) {
+        aggregate.add_unfinished(stall);
+        tell(Told::Stall(stall))?;
+    }
+    let finished = end.is_some();
+    let mut summary = end.or_else(|| last.map(|last| last.summary)).unwrap_or_else(nothing);
+    if summary.threshold_ns == 0 {
+        summary.threshold_ns = reader.start().threshold_ns;
+    }
+    if !finished {
+        summary.ended = Ended::Unknown;
+        let began = reader.start().began_unix_ns;
+        if began > 0 {
+            summary.observed_ns = summary.observed_ns.max(latest_ns.saturating_sub(began));
+        }
+        summary.health.warnings.push(
+            "the recording has no end: stallscope was killed, or the file is cut off".to_owned(),
+        );
+    }
+    let start = reader.start();
+    if start.dropped_bytes > 0 {
+        summary.health.warnings.push(format!(
+            "the oldest {} stalls were dropped to keep the recording within its bound",
+            start.dropped_stalls
+        ));
+    }
+    summary.health.warnings.extend(reader.damage().warnings());
+    filter.narrow(&mut summary, start.began_unix_ns);
+    let observed: u64 = summary.loops.iter().map(|one| one.observed_ns).sum();
+    summary.blockers = aggregate.blockers(observed);
+    Ok(summary)
+}
+
+/// What is known if neither an end nor a checkpoint was read.
+fn nothing() -> Summary {
+    Summary {
+        loops: Vec::new(),
+        blockers: Vec::new(),
+        health: Health::default(),
+        observed_ns: 0,
+        threshold_ns: 0,
+        ended: Ended::Unknown,
+    }
+}
