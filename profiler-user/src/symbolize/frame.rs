@@ -8,10 +8,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameKind {
-    /// Compiled code of the process.
-    #[default]
-    #[serde(other)]
-    Native,
     /// The kernel.
     Kernel,
     /// A Python function.
@@ -20,6 +16,10 @@ pub enum FrameKind {
     Js,
     /// A Java method.
     Java,
+    /// Compiled code of the process.
+    #[default]
+    #[serde(other)]
+    Native,
 }
 
 /// One frame of a symbolized stack. Strings are shared: a hot function appears in many stacks.
