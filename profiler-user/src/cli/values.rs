@@ -85,7 +85,7 @@ pub(super) fn max_size(text: &str) -> Result<u64, String> {
         _ => return Err("write it like 100MiB or 1GiB".to_owned()),
     };
     let number: u64 = number.parse().map_err(|_| "write it like 100MiB or 1GiB")?;
-    let bytes = number.checked_mul(1 << shift).unwrap_or(u64::MAX);
+    let bytes = number.saturating_mul(1 << shift);
     if (crate::record::MIN_BOUND..=2 << 30).contains(&bytes) {
         Ok(bytes)
     } else {
