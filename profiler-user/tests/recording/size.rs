@@ -58,9 +58,8 @@ fn ten_minutes_of_50_stalls_a_second_are_small_and_read_fast() {
     let took = began.elapsed();
     assert_eq!(stalls.len(), 30_000);
     assert_eq!(summary.blockers.iter().map(|row| row.count).sum::<u64>(), 30_000);
-    println!("{} bytes, read in {took:?}", bytes.len());
     // Under a second when optimised and alone; this is a test's build on a machine that may be busy.
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(took < Duration::from_secs(15), "{} bytes took {took:?}", bytes.len());
 }
 
 #[test]
