@@ -3,6 +3,7 @@
 mod blockers;
 mod filter;
 mod groups;
+mod shares;
 mod stacks;
 mod summary;
 mod unfinished;
@@ -10,6 +11,7 @@ mod unfinished;
 pub use blockers::{Aggregate, BlockerKey, headline_word};
 pub use filter::Filter;
 pub use groups::{Group, GroupBy, Groups};
+pub use shares::{Share, shares};
 pub use stacks::{NO_STACK, StalledTime, Weight};
 pub use summary::{BlockerSummary, Ended, Health, LoopSummary, Summary};
 pub use unfinished::Unfinished;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::shares::shares;
 use crate::blame::{Stack, Stall};
-use crate::stalls::Cause;
 use crate::symbolize::{Frame, FrameKind};
 
 /// The leaf for time of a cause that no captured stack covers.
@@ -30,16 +30,15 @@ pub struct Weight<'a> {
 impl StalledTime {
     /// Adds one stall, ongoing or not, with the duration it says.
     pub fn add(&mut self, stall: &Stall) {
-        let mut unaccounted = stall.duration_ns;
-        for cause in Cause::ALL {
-            let mut ns = stall.ledger.get(cause).min(unaccounted);
-            unaccounted -= ns;
-            if cause == Cause::Unexplained {
-                ns += unaccounted;
+        for share in shares(stall) {
+            let mut path = vec![loop_label(stall), share.cause.name().to_owned()];
+            match share.stack {
+                Some(stack) => path.extend(stack_labels(stack)),
+                None if share.uncovered => path.push(NO_STACK.to_owned()),
+                None => {}
             }
-            if ns > 0 {
-                self.add_cause(stall, cause, ns);
-            }
+            let total = self.by_path.entry(path).or_default();
+            *total = total.saturating_add(share.ns);
         }
     }
 
@@ -60,35 +59,6 @@ impl StalledTime {
             sum_micros += micros;
             (micros > 0).then_some(Weight { path, micros })
         })
-    }
-
-    fn add_cause(&mut self, stall: &Stall, cause: Cause, ns: u64) {
-        let stacks: Vec<&Stack> = stall.stacks.iter().filter(|s| s.cause == cause).collect();
-        let claimed: u128 = stacks.iter().map(|s| u128::from(s.total_ns)).sum();
-        let available = u128::from(ns);
-        let (mut sum, mut given) = (0_u128, 0_u128);
-        for stack in &stacks {
-            sum += u128::from(stack.total_ns);
-            // What all stacks up to this one get; only stacks that claim too much are scaled.
-            let upto = if claimed > available { sum * available / claimed } else { sum };
-            self.add_path(stall, cause, stack_labels(stack), upto - given);
-            given = upto;
-        }
-        let rest = available - given;
-        let leaf = if stacks.is_empty() { Vec::new() } else { vec![NO_STACK.to_owned()] };
-        self.add_path(stall, cause, leaf, rest);
-    }
-
-    fn add_path(&mut self, stall: &Stall, cause: Cause, frames: Vec<String>, ns: u128) {
-        // Never more than the ledger entry it was taken from, which fits.
-        let ns = u64::try_from(ns).unwrap_or(u64::MAX);
-        if ns == 0 {
-            return;
-        }
-        let mut path = vec![loop_label(stall), cause.name().to_owned()];
-        path.extend(frames);
-        let total = self.by_path.entry(path).or_default();
-        *total = total.saturating_add(ns);
     }
 }
 

@@ -4,12 +4,16 @@
 //! it is given. It never panics on a name a target made up, and hands back every write error:
 //! a closed pipe is an [`io::ErrorKind::BrokenPipe`], which the caller takes for a normal end.
 
+mod firefox;
 mod folded;
 mod groups;
 mod json;
+mod pprof;
 pub mod quantity;
 mod recording;
+mod settled;
 mod source;
+mod speedscope;
 mod svg;
 mod text;
 
@@ -20,10 +24,13 @@ use crate::aggregate::{LoopSummary, Summary};
 use crate::blame::Stall;
 use crate::record::{Checkpoint, Start};
 
+pub use firefox::Firefox;
 pub use folded::Folded;
 pub use groups::Grouped;
 pub use json::Json;
+pub use pprof::Pprof;
 pub use recording::Recording;
+pub use speedscope::Speedscope;
 pub use svg::Svg;
 pub use text::{LoopTable, Text};
 
@@ -40,13 +47,28 @@ pub enum Format {
     Folded,
     /// A flame graph; the width is milliseconds of stall
     Svg,
+    /// For `go tool pprof` and its kin: stalls and stalled nanoseconds, labelled by cause
+    Pprof,
+    /// For speedscope.app: a profile per loop
+    Speedscope,
+    /// For profiler.firefox.com: a track per loop, a marker per stall
+    Firefox,
     /// Everything, for `stallscope report` and its kin
     Recording,
 }
 
 impl Format {
     /// Every format that can be written.
-    pub const ALL: [Self; 5] = [Self::Text, Self::Json, Self::Folded, Self::Svg, Self::Recording];
+    pub const ALL: [Self; 8] = [
+        Self::Text,
+        Self::Json,
+        Self::Folded,
+        Self::Svg,
+        Self::Pprof,
+        Self::Speedscope,
+        Self::Firefox,
+        Self::Recording,
+    ];
 
     /// The name used by `--format`.
     #[must_use]
@@ -56,6 +78,9 @@ impl Format {
             Self::Json => "json",
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Pprof => "pprof",
+            Self::Speedscope => "speedscope",
+            Self::Firefox => "firefox",
             Self::Recording => "recording",
         }
     }
@@ -68,6 +93,9 @@ impl Format {
             Self::Json => "jsonl",
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Pprof => "pb.gz",
+            Self::Speedscope => "speedscope.json",
+            Self::Firefox => "firefox.json",
             Self::Recording => "stall",
         }
     }
@@ -87,12 +115,24 @@ impl Format {
     /// The format that a file's ending asks for, if it asks for one.
     #[must_use]
     pub fn from_path(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        // Endings of endings first.
+        for (ending, format) in [
+            (".speedscope.json", Self::Speedscope),
+            (".firefox.json", Self::Firefox),
+            (".pb.gz", Self::Pprof),
+        ] {
+            if name.len() > ending.len() && name.ends_with(ending) {
+                return Some(format);
+            }
+        }
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
         match ending.as_str() {
             "txt" | "text" | "log" => Some(Self::Text),
             "json" | "jsonl" | "ndjson" => Some(Self::Json),
             "folded" | "collapsed" => Some(Self::Folded),
             "svg" => Some(Self::Svg),
+            "pprof" => Some(Self::Pprof),
             "stall" => Some(Self::Recording),
             _ => None,
         }
@@ -209,6 +249,9 @@ pub fn create(format: Format, options: &ReportOptions) -> Box<dyn Report> {
         Format::Json => Box::new(Json),
         Format::Folded => Box::new(Folded::default()),
         Format::Svg => Box::new(Svg::default()),
+        Format::Pprof => Box::new(Pprof::new(options)),
+        Format::Speedscope => Box::new(Speedscope::new(options)),
+        Format::Firefox => Box::new(Firefox::new(options)),
         Format::Recording => Box::new(Recording::new(options)),
     }
 }
@@ -224,6 +267,10 @@ mod tests {
         assert_eq!(Format::from_path(Path::new("x.jsonl")), Some(Format::Json));
         assert_eq!(Format::from_path(Path::new("x.collapsed")), Some(Format::Folded));
         assert_eq!(Format::from_path(Path::new("x.txt")), Some(Format::Text));
+        assert_eq!(Format::from_path(Path::new("x.pb.gz")), Some(Format::Pprof));
+        assert_eq!(Format::from_path(Path::new("x.speedscope.json")), Some(Format::Speedscope));
+        assert_eq!(Format::from_path(Path::new("x.firefox.json")), Some(Format::Firefox));
+        assert_eq!(Format::from_path(Path::new("firefox.json")), Some(Format::Json));
         assert_eq!(Format::from_path(Path::new("x.stall")), Some(Format::Recording));
         assert_eq!(Format::from_path(Path::new("x.pdf")), None);
         assert_eq!(Format::from_path(Path::new(".svg")), None);

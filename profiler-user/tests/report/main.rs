@@ -1,10 +1,12 @@
 //! What reports look like, and that all formats tell the same story.
 //!
 //! `golden/` holds every format of one session; `UPDATE_GOLDEN=1 cargo test --test report` writes
-//! it anew. `samples` makes the stalls; `sums` checks that the formats agree on durations.
+//! it anew. `samples` makes the stalls; `sums` checks that the formats agree on durations; `tools`
+//! opens them in the programs that they are for.
 
 mod samples;
 mod sums;
+mod tools;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -29,14 +31,21 @@ fn folder() -> PathBuf {
 }
 
 fn write(format: Format, options: &ReportOptions, stalls: &[Stall]) -> String {
+    String::from_utf8(bytes(format, options, stalls)).expect("this format is text")
+}
+
+fn bytes(format: Format, options: &ReportOptions, stalls: &[Stall]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut report = create(format, options);
     for stall in stalls {
         report.stall(&mut out, stall).expect("a vector takes everything");
     }
     report.finish(&mut out, &summary(stalls)).expect("a vector takes everything");
-    String::from_utf8(out).expect("reports are text")
+    out
 }
+
+/// Formats that are bytes, not text.
+const BINARY: [Format; 2] = [Format::Pprof, Format::Recording];
 
 fn compare(name: &str, text: &str) {
     let path = folder().join("golden").join(name);
@@ -106,7 +115,7 @@ fn flame_graph_is_as_agreed() {
 fn terminals_get_no_commands() {
     for verbose in 0..=2 {
         let options = ReportOptions { verbose, ..options() };
-        for format in Format::ALL {
+        for format in Format::ALL.into_iter().filter(|format| !BINARY.contains(format)) {
             let text = write(format, &options, &session());
             let commands = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
             let checked = if format == Format::Svg {

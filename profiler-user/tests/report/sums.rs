@@ -8,7 +8,7 @@ use stallscope::stalls::{Cause, Ledger};
 use stallscope::symbolize::FrameKind;
 
 use crate::samples::{bare, frame, session, stack, summary};
-use crate::{options, write};
+use crate::{bytes, options, write};
 
 fn folded_micros(text: &str) -> u64 {
     let weight =
@@ -47,6 +47,84 @@ fn formats_agree() {
 
     let text = write(Format::Text, &options(), &stalls);
     assert!(text.contains(", 38.8 s together"), "{total}");
+
+    let (stalls_in_pprof, ns) = pprof_totals(&bytes(Format::Pprof, &options(), &stalls));
+    assert_eq!((stalls_in_pprof, ns), (10, total));
+
+    let file = json_of(Format::Speedscope, &stalls);
+    let profiles = file["profiles"].as_array().expect("profiles");
+    let mut speedscope = 0;
+    for profile in profiles {
+        assert_eq!(profile["unit"], "nanoseconds");
+        let weights = numbers(&profile["weights"]);
+        assert_eq!(weights.len(), profile["samples"].as_array().expect("samples").len());
+        assert_eq!(Some(weights.iter().sum::<f64>() as u64), profile["endValue"].as_u64());
+        speedscope += weights.iter().sum::<f64>() as u64;
+    }
+    assert_eq!(speedscope, total);
+
+    let file = json_of(Format::Firefox, &stalls);
+    let threads = file["threads"].as_array().expect("threads");
+    assert!(threads.iter().all(|thread| thread["samples"]["weightType"] == "tracing-ms"));
+    let ms: f64 = threads.iter().flat_map(|t| numbers(&t["samples"]["weight"])).sum();
+    assert!((ms - total as f64 / 1e6).abs() < 0.001, "{ms} ms are not {total} ns");
+}
+
+fn json_of(format: Format, stalls: &[Stall]) -> serde_json::Value {
+    serde_json::from_str(&write(format, &options(), stalls)).expect("JSON")
+}
+
+fn numbers(array: &serde_json::Value) -> Vec<f64> {
+    array.as_array().expect("an array").iter().filter_map(serde_json::Value::as_f64).collect()
+}
+
+/// As much of `profile.proto` as is needed to add up.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Pprof {
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<PprofSample>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PprofSample {
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+}
+
+/// Stalls and stalled nanoseconds of a profile.
+fn pprof_totals(zipped: &[u8]) -> (u64, u64) {
+    use prost::Message as _;
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(zipped), &mut bytes)
+        .expect("gzip");
+    let profile = Pprof::decode(&*bytes).expect("a profile");
+    let sum = |at: usize| profile.sample.iter().map(|sample| sample.value[at]).sum::<i64>() as u64;
+    (sum(0), sum(1))
+}
+
+/// The profiler that opens it shows names, files and lines, not the labels used on the way.
+#[test]
+fn firefox_frames_have_files_and_lines() {
+    let file = json_of(Format::Firefox, &session());
+    let thread = file["threads"].as_array().expect("threads").iter().find(|thread| {
+        thread["name"].as_str().is_some_and(|name| name.starts_with("tokio-rt-worker"))
+    });
+    let thread = thread.expect("the worker");
+    let strings = thread["stringArray"].as_array().expect("strings");
+    assert!(strings.iter().all(|s| !s.as_str().expect("a string").contains('\u{1f}')));
+    let text =
+        |index: &serde_json::Value| strings[index.as_u64().expect("an index") as usize].clone();
+    let funcs = &thread["funcTable"];
+    let names: Vec<_> = funcs["name"].as_array().expect("names").iter().map(text).collect();
+    let at = names.iter().position(|name| name == "api::password::stretch").expect("the blocker");
+    assert_eq!(text(&funcs["fileName"][at]), "/srv/api/src/password.rs");
+    assert_eq!(funcs["lineNumber"][at], 41);
+    let frame = thread["frameTable"]["func"].as_array().expect("frames").iter();
+    let frame = frame.clone().position(|func| func.as_u64() == Some(at as u64)).expect("its frame");
+    assert_eq!(thread["frameTable"]["line"][frame], 41);
+    assert_eq!(thread["markers"]["length"], 1);
+    let marker = &thread["markers"]["data"][0];
+    assert_eq!(marker["type"], "Stall");
 }
 
 #[test]
@@ -117,8 +195,8 @@ proptest! {
     #[test]
     fn any_stall_can_be_written(stall in any_stall()) {
         for format in Format::ALL {
-            let text = write(format, &options(), std::slice::from_ref(&stall));
-            prop_assert!(!text.is_empty() || stall.duration_ns < 500);
+            let bytes = bytes(format, &options(), std::slice::from_ref(&stall));
+            prop_assert!(!bytes.is_empty() || stall.duration_ns < 500);
         }
     }
 }
