@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use stallscope::report::Format;
 use stallscope::session::RecordedStream;
 
-use crate::{STREAM, recorded, replay, report};
+use crate::{STREAM, recorded, replay, written};
 
 #[test]
 fn a_stream_may_end_behind_any_record() {
@@ -18,8 +18,8 @@ fn a_stream_may_end_behind_any_record() {
             // What came later changes nothing about a stall that has ended.
             assert_eq!(format!("{stall:?}"), format!("{same:?}"));
         }
-        report(Format::Text, &part);
-        report(Format::Json, &part);
+        written(Format::Text, &part);
+        written(Format::Json, &part);
     }
 }
 
@@ -40,7 +40,7 @@ fn survive(bytes: &[u8]) {
     let Ok(stream) = RecordedStream::parse(bytes) else { return };
     let replay = replay(&stream, &stream.records);
     for format in Format::ALL {
-        report(format, &replay);
+        written(format, &replay);
     }
 }
 
@@ -77,7 +77,7 @@ proptest! {
         }
         let replay = replay(&stream, &stream.records);
         for format in Format::ALL {
-            report(format, &replay);
+            written(format, &replay);
         }
     }
 }

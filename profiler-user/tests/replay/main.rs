@@ -77,6 +77,10 @@ fn replay(stream: &RecordedStream, records: &[Vec<u8>]) -> Replay {
 }
 
 fn report(format: Format, replay: &Replay) -> String {
+    String::from_utf8(written(format, replay)).expect("this format is text")
+}
+
+fn written(format: Format, replay: &Replay) -> Vec<u8> {
     let options = ReportOptions {
         clock: Clock::Utc,
         width: 100,
@@ -89,7 +93,7 @@ fn report(format: Format, replay: &Replay) -> String {
         report.stall(&mut out, stall).expect("a vector takes everything");
     }
     report.finish(&mut out, &replay.summary).expect("a vector takes everything");
-    String::from_utf8(out).expect("reports are text")
+    out
 }
 
 fn compare(name: &str, text: &str) {
