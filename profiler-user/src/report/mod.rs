@@ -7,6 +7,7 @@
 mod firefox;
 mod folded;
 mod groups;
+mod html;
 mod json;
 mod pprof;
 pub mod quantity;
@@ -27,6 +28,7 @@ use crate::record::{Checkpoint, Start};
 pub use firefox::Firefox;
 pub use folded::Folded;
 pub use groups::Grouped;
+pub use html::Html;
 pub use json::Json;
 pub use pprof::Pprof;
 pub use recording::Recording;
@@ -47,6 +49,8 @@ pub enum Format {
     Folded,
     /// A flame graph; the width is milliseconds of stall
     Svg,
+    /// One self-contained page: timeline, stacks, flame graph, tables
+    Html,
     /// For `go tool pprof` and its kin: stalls and stalled nanoseconds, labelled by cause
     Pprof,
     /// For speedscope.app: a profile per loop
@@ -59,11 +63,12 @@ pub enum Format {
 
 impl Format {
     /// Every format that can be written.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Text,
         Self::Json,
         Self::Folded,
         Self::Svg,
+        Self::Html,
         Self::Pprof,
         Self::Speedscope,
         Self::Firefox,
@@ -78,6 +83,7 @@ impl Format {
             Self::Json => "json",
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Html => "html",
             Self::Pprof => "pprof",
             Self::Speedscope => "speedscope",
             Self::Firefox => "firefox",
@@ -93,6 +99,7 @@ impl Format {
             Self::Json => "jsonl",
             Self::Folded => "folded",
             Self::Svg => "svg",
+            Self::Html => "html",
             Self::Pprof => "pb.gz",
             Self::Speedscope => "speedscope.json",
             Self::Firefox => "firefox.json",
@@ -109,7 +116,7 @@ impl Format {
     /// Whether it shows how the loops were doing over time.
     #[must_use]
     pub const fn keeps_time(self) -> bool {
-        matches!(self, Self::Recording)
+        matches!(self, Self::Recording | Self::Html)
     }
 
     /// The format that a file's ending asks for, if it asks for one.
@@ -132,6 +139,7 @@ impl Format {
             "json" | "jsonl" | "ndjson" => Some(Self::Json),
             "folded" | "collapsed" => Some(Self::Folded),
             "svg" => Some(Self::Svg),
+            "html" | "htm" => Some(Self::Html),
             "pprof" => Some(Self::Pprof),
             "stall" => Some(Self::Recording),
             _ => None,
@@ -249,6 +257,7 @@ pub fn create(format: Format, options: &ReportOptions) -> Box<dyn Report> {
         Format::Json => Box::new(Json),
         Format::Folded => Box::new(Folded::default()),
         Format::Svg => Box::new(Svg::default()),
+        Format::Html => Box::new(Html::new(options)),
         Format::Pprof => Box::new(Pprof::new(options)),
         Format::Speedscope => Box::new(Speedscope::new(options)),
         Format::Firefox => Box::new(Firefox::new(options)),

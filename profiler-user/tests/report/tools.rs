@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use stallscope::blame::Stall;
 use stallscope::record::Start;
 use stallscope::report::{Format, ReportOptions};
 
@@ -114,6 +115,96 @@ fn speedscope_opens_its_profile() {
     let title = found["title"].as_str().unwrap_or_default();
     assert!(title.contains("python3 (4713)") || title.contains("Stalls of 4711"), "{found}");
     assert_eq!(found["errors"], serde_json::json!([]), "{found}");
+}
+
+/// Opens a report as a file in Chromium, uses it, and gives what happened.
+fn use_report(name: &str, stalls: &[Stall]) -> Option<serde_json::Value> {
+    if !has("chromium") || !has("node") {
+        return None;
+    }
+    let folder = Folder::new(name);
+    let page = folder.write("x.html", &bytes(Format::Html, &described(), stalls));
+    // Screenshots to look at, where somebody wants to.
+    let shots = std::env::var("STALLSCOPE_SCREENSHOTS").unwrap_or_default();
+    let shots = if shots.is_empty() { shots } else { format!("{shots}/{name}") };
+    if !shots.is_empty() {
+        std::fs::create_dir_all(&shots).expect("a folder");
+    }
+    let found = in_browser("html.mjs", &[page.to_str().expect("a path in UTF-8"), &shots]);
+    let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    assert_eq!(found["errors"], serde_json::json!([]), "{found}");
+    assert_eq!(found["requests"], serde_json::json!([]), "it must not load anything: {found}");
+    assert_eq!(found["owned"], serde_json::Value::Null, "a name became code: {found}");
+    assert_eq!(found["markup"], 0, "a name became markup: {found}");
+    assert_eq!(found["title"], "Stalls of 4711 (python3)", "{found}");
+    assert_eq!(found["licences"], true, "{found}");
+    for done in ["keysMove", "slashSearches", "zoomed"] {
+        assert_eq!(found[done], true, "{done}: {found}");
+    }
+    assert!(found["ledger"].as_str().is_some_and(|text| text.contains('%')), "{found}");
+    assert!(found["cells"].as_u64().is_some_and(|n| n > 5), "{found}");
+    assert!(found["histograms"].as_u64().is_some_and(|n| n > 0), "{found}");
+    assert_eq!(found["theme"], "dark", "{found}");
+    Some(found)
+}
+
+#[test]
+fn the_html_report_can_be_used() {
+    let Some(found) = use_report("html", &session()) else { return };
+    assert_eq!(found["stalls"], "10", "{found}");
+    assert!(found["longest"].as_str().is_some_and(|text| text.contains("34.0 s")), "{found}");
+    assert!(found["advice"].as_str().is_some_and(|text| text.contains("asyncio.sleep")), "{found}");
+    assert_eq!(found["searched"], "2 of 10", "{found}");
+    assert!(found["marked"].as_str().is_some_and(|text| text.contains('%')), "{found}");
+}
+
+#[test]
+fn the_html_report_of_10_000_stalls_loads_fast() {
+    let stalls: Vec<Stall> = (0..10_000)
+        .map(|number| {
+            let mut stall = match number % 3 {
+                0 => crate::samples::requests(number, 12 + number % 90),
+                1 => crate::samples::tokio(number),
+                _ => crate::samples::sleeping(number, 10 + number % 70, false),
+            };
+            let handler = format!("handler_{}", number / 3 % 200);
+            for stack in &mut stall.stacks {
+                let middle = stack.frames.len() / 2;
+                stack.frames[middle].function = handler.as_str().into();
+            }
+            stall
+        })
+        .collect();
+    let Some(found) = use_report("html-large", &stalls) else { return };
+    assert_eq!(found["stalls"], "10,000", "{found}");
+    let load_ms = found["loadMs"].as_f64().expect("a number");
+    // Two seconds on a machine that does nothing else; tests share theirs.
+    assert!(load_ms < 6_000.0, "{load_ms} ms: {found}");
+    assert!(found["stallRows"].as_u64().is_some_and(|n| n < 100), "rows in sight only: {found}");
+}
+
+#[test]
+fn hostile_names_stay_text_in_the_html_report() {
+    let evil = "</script><script>window.owned=1</script><img src=x onerror=window.owned=2>";
+    let mut stalls: Vec<Stall> = session();
+    for stall in &mut stalls {
+        stall.thread = evil.into();
+        for stack in &mut stall.stacks {
+            for frame in &mut stack.frames {
+                frame.function = format!("{}{evil}<!--{}", frame.function, '\u{2028}').into();
+                frame.file = Some(format!("/tmp/{evil}\"'.py").into());
+                frame.origin.source = Some(evil.into());
+            }
+        }
+        if let Some(blocker) = &mut stall.blocker {
+            blocker.function = evil.into();
+        }
+        for call in &mut stall.syscalls {
+            call.resource = Some(format!("{evil}]]>&lt;"));
+        }
+        stall.advice = Some(evil.into());
+    }
+    use_report("html-hostile", &stalls);
 }
 
 /// Where the npm package `speedscope` is unpacked: `STALLSCOPE_SPEEDSCOPE`.
