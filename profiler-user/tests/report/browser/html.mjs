@@ -64,12 +64,10 @@ await withPage({ width: 1440, height: 1200 }, async (page) => {
   found.cells = await page.evaluate(`document.querySelectorAll("#flame g.frame").length`);
   await page.evaluate(type("#flame-search", "nanosleep|recv|digest"));
   found.marked = await page.until(`${$("#panel-flame .found")}.textContent`);
-  const width = (n) => `[...document.querySelectorAll("#flame g.frame")].map((cell) => cell.querySelector("rect").getBoundingClientRect().width).filter((w) => w > 600).length > ${n}`;
-  const before = await page.evaluate(`[...document.querySelectorAll("#flame g.frame rect")].filter((cell) => cell.getBoundingClientRect().width > 600).length`);
-  const cell = await page.evaluate(`(() => { const box = [...document.querySelectorAll("#flame g.frame rect")].map((c) => c.getBoundingClientRect()).filter((r) => r.width > 2 && r.width < 600).sort((a, b) => b.width - a.width)[0]; return box && { x: box.left + box.width / 2, y: box.top + box.height / 2 }; })()`);
+  const cell = await page.evaluate(`(() => { const found = [...document.querySelectorAll("#flame g.frame rect")].map((c) => [c, c.getBoundingClientRect()]).filter(([, r]) => r.width > 2 && r.width < 600).sort(([, a], [, b]) => b.width - a.width)[0]; if (!found) return null; const [clicked, box] = found; clicked.dataset.clicked = "yes"; return { x: box.left + box.width / 2, y: box.top + box.height / 2 }; })()`);
   if (cell) {
     await page.click(cell.x, cell.y);
-    await page.until(width(before));
+    await page.until(`${$("#flame rect[data-clicked]")}.getBoundingClientRect().width > 600`);
     found.zoomed = true;
     await new Promise((resolve) => setTimeout(resolve, 400));
   }
