@@ -71,9 +71,9 @@ struct StallRow {
     g: [u64; Cause::ALL.len()],
     c: u8,
     w: Option<Text>,
-    b: Option<(Text, Option<Text>, Option<u32>, f64, FrameKind)>,
+    b: Option<BlockerRow>,
     k: Vec<StackRow>,
-    y: Vec<(Text, u32, u64, u64, Option<Text>)>,
+    y: Vec<SyscallRow>,
     j: Option<(Text, Vec<Text>)>,
     o: Option<(Text, Text)>,
     a: Option<Text>,
@@ -82,6 +82,12 @@ struct StallRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     x: Option<Value>,
 }
+
+/// Function, file, line, share of the cause, kind.
+type BlockerRow = (Text, Option<Text>, Option<u32>, f64, FrameKind);
+
+/// Name, count, time together, longest, resource.
+type SyscallRow = (Text, u32, u64, u64, Option<Text>);
 
 /// Cause, time, samples, stack, why it ends early, holder.
 #[derive(Debug, Serialize)]
