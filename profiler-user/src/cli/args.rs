@@ -8,7 +8,7 @@ use clap::{ArgAction, ArgGroup, Parser, Subcommand, ValueEnum};
 use regex::Regex;
 
 use super::config::{Backend, Boundaries};
-use super::reading::{FlamegraphArgs, ReportArgs};
+use super::reading::{CheckArgs, DiffArgs, FlamegraphArgs, ReportArgs};
 use super::values;
 use crate::report::Format;
 
@@ -23,7 +23,7 @@ Examples:
   stallscope doctor                                  what works here, what is missing
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not permitted or not supported here,
-4 the target is gone or was never there. Ctrl-C ends a live command with its summary and 0.";
+4 the target is gone or was never there, 5 a budget of `check` was broken. Ctrl-C ends a live command with its summary and 0.";
 
 const ATTACH_HELP: &str = "\
 Examples:
@@ -67,8 +67,12 @@ pub(super) enum Sub {
     Loops(LoopsArgs),
     Report(ReportArgs),
     Flamegraph(FlamegraphArgs),
+    Diff(DiffArgs),
+    Check(CheckArgs),
     Doctor(DoctorArgs),
     Demo(DemoArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
     #[command(hide = true, disable_help_flag = true)]
     DemoService(DemoServiceArgs),
 }
@@ -169,6 +173,20 @@ pub(super) struct DoctorArgs {
 pub(super) struct DemoArgs {
     #[command(flatten)]
     pub(super) look: LookArgs,
+}
+
+/// Write a script that completes this command line in a shell
+#[derive(Debug, clap::Args)]
+pub(super) struct CompletionsArgs {
+    /// For which shell
+    pub(super) shell: clap_complete::Shell,
+}
+
+/// Write the manual pages
+#[derive(Debug, clap::Args)]
+pub(super) struct ManArgs {
+    /// A folder for a page of each command; without it, the main page goes to stdout
+    pub(super) folder: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use regex::Regex;
 
 use super::values::Moment;
-use crate::aggregate::{Filter, GroupBy};
+use crate::aggregate::{Budget, Filter, GroupBy};
 use crate::report::{Format, ReportOptions, Sources};
 
 /// What to do.
@@ -25,6 +25,14 @@ pub enum Command {
     Report(ReportConfig),
     /// Draw a recording.
     Flamegraph(FlamegraphConfig),
+    /// Compare two recordings.
+    Diff(DiffConfig),
+    /// Hold a recording against budgets.
+    Check(CheckConfig),
+    /// Write a shell's completions.
+    Completions(clap_complete::Shell),
+    /// Write the manual: pages into a folder, or the main one to stdout.
+    Man(Option<PathBuf>),
     /// Say what works here and what is missing, as `Text` or `Json`.
     Doctor(Format),
     /// Show stallscope at work on a service made for it.
@@ -219,6 +227,42 @@ pub struct FlamegraphConfig {
     pub output: Option<PathBuf>,
     /// No word on stderr.
     pub quiet: bool,
+}
+
+/// `diff`.
+#[derive(Debug, Clone)]
+pub struct DiffConfig {
+    /// The earlier recording.
+    pub before: Reading,
+    /// The later one, through the same filter.
+    pub after: Reading,
+    /// `Text`, `Json` or `Svg`.
+    pub format: Format,
+    /// Where it goes; stdout if `None`.
+    pub output: Option<PathBuf>,
+    /// Columns of the text.
+    pub width: usize,
+    /// No word on stderr.
+    pub quiet: bool,
+}
+
+/// `check`.
+#[derive(Debug, Clone)]
+pub struct CheckConfig {
+    /// The recording.
+    pub recording: PathBuf,
+    /// What it must keep.
+    pub budgets: Vec<Budget>,
+    /// What it must not be worse than.
+    pub baseline: Option<PathBuf>,
+    /// By which part of what it was something may grow against the baseline.
+    pub regression: f64,
+    /// Where JUnit's XML goes besides.
+    pub junit: Option<PathBuf>,
+    /// `Text` or `Json`.
+    pub format: Format,
+    /// Columns of the text.
+    pub width: usize,
 }
 
 /// `demo`.

@@ -15,8 +15,8 @@ use std::ffi::OsString;
 use clap::{CommandFactory, FromArgMatches};
 
 pub use config::{
-    Backend, Boundaries, Command, DemoConfig, FlamegraphConfig, LoopsConfig, Reading, ReportConfig,
-    Targets, UserCode, Watch,
+    Backend, Boundaries, CheckConfig, Command, DemoConfig, DiffConfig, FlamegraphConfig,
+    LoopsConfig, Reading, ReportConfig, Targets, UserCode, Watch,
 };
 pub use exit::ExitCode;
 pub use terminal::Surroundings;

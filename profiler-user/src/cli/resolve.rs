@@ -52,6 +52,10 @@ pub(super) fn resolve(args: Args, surroundings: &Surroundings) -> Result<Command
         Sub::Loops(args) => Ok(Command::Loops(loops(args, surroundings))),
         Sub::Report(args) => resolve_reading::report(args, surroundings).map(Command::Report),
         Sub::Flamegraph(args) => Ok(Command::Flamegraph(resolve_reading::flamegraph(args))),
+        Sub::Diff(args) => resolve_reading::diff(args, surroundings).map(Command::Diff),
+        Sub::Check(args) => Ok(Command::Check(resolve_reading::check(args, surroundings))),
+        Sub::Completions(args) => Ok(Command::Completions(args.shell)),
+        Sub::Man(args) => Ok(Command::Man(args.folder)),
         Sub::Doctor(args) => Ok(Command::Doctor(args.format.into())),
         Sub::Demo(args) => Ok(Command::Demo(DemoConfig {
             color: color(args.look.color, None, surroundings),

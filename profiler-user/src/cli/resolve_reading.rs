@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::Surroundings;
-use super::config::{FlamegraphConfig, Reading, ReportConfig};
-use super::reading::{FilterArgs, FlamegraphArgs, ReportArgs};
+use super::config::{CheckConfig, DiffConfig, FlamegraphConfig, Reading, ReportConfig};
+use super::reading::{CheckArgs, DiffArgs, FilterArgs, FlamegraphArgs, ReportArgs};
 use super::resolve::{FILE_WIDTH, Wrong, color, is_stdout, unknown_ending};
 use crate::aggregate::Filter;
 use crate::report::{Format, ReportOptions};
@@ -54,6 +54,35 @@ pub(super) fn flamegraph(args: FlamegraphArgs) -> FlamegraphConfig {
         reading: reading(&args.recording, args.filter),
         output: (!is_stdout(&output)).then_some(output),
         quiet: args.quiet,
+    }
+}
+
+pub(super) fn diff(args: DiffArgs, around: &Surroundings) -> Result<DiffConfig, Wrong> {
+    let output = args.output.filter(|file| !is_stdout(file));
+    let format = match (args.format, &output) {
+        (Some(format), _) => format,
+        (None, None) => Format::Text,
+        (None, Some(file)) => Format::from_path(file).ok_or_else(|| unknown_ending(file))?,
+    };
+    if !matches!(format, Format::Text | Format::Json | Format::Svg) {
+        return Err(Wrong::conflict("a comparison is text, json or svg"));
+    }
+    super::resolve::fits_terminal(format, output.as_deref(), around)?;
+    let before = reading(&args.before, args.filter);
+    let after = Reading { recording: args.after, ..before.clone() };
+    let width = if output.is_some() { FILE_WIDTH } else { around.width };
+    Ok(DiffConfig { before, after, format, output, width, quiet: args.quiet })
+}
+
+pub(super) fn check(args: CheckArgs, around: &Surroundings) -> CheckConfig {
+    CheckConfig {
+        recording: args.recording,
+        budgets: args.budget,
+        baseline: args.baseline,
+        regression: args.regression,
+        junit: args.junit,
+        format: args.format.into(),
+        width: around.width,
     }
 }
 

@@ -104,6 +104,16 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     Ok(percent / 100.0)
 }
 
+/// By how much something may grow: `10%` is 0.1, and `0%` is allowed.
+pub(super) fn growth(text: &str) -> Result<f64, String> {
+    let number = text.trim().strip_suffix('%').ok_or("write it as a percentage, like 10%")?;
+    let percent: f64 = number.trim().parse().map_err(|_| "write it as a percentage, like 10%")?;
+    if !(0.0..=100_000.0).contains(&percent) {
+        return Err("must be between 0% and 100000%".to_owned());
+    }
+    Ok(percent / 100.0)
+}
+
 /// A size in bytes, rounded up to whole pages: `36KiB`, `64k`, `131072`.
 pub(super) fn stack_bytes(text: &str) -> Result<usize, String> {
     let text = text.trim();

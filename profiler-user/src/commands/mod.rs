@@ -1,9 +1,11 @@
 //! What each command does: from a resolved configuration to an exit code.
 
+mod compare;
 mod demo;
 mod doctor;
 mod failure;
 mod loops;
+mod manual;
 mod reading;
 mod watch;
 
@@ -23,6 +25,10 @@ pub fn run(command: Command) -> ExitCode {
         Command::Loops(config) => loops::run(&config),
         Command::Report(config) => reading::report(&config),
         Command::Flamegraph(config) => reading::flamegraph(&config),
+        Command::Diff(config) => compare::diff(&config),
+        Command::Check(config) => compare::check(&config),
+        Command::Completions(shell) => manual::completions(shell),
+        Command::Man(folder) => manual::man(folder.as_deref()),
         Command::Doctor(format) => doctor::run(format),
         Command::Demo(config) => demo::run(&config),
         Command::DemoService(arguments) => crate::demo::serve(&arguments)

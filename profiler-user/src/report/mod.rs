@@ -4,6 +4,7 @@
 //! it is given. It never panics on a name a target made up, and hands back every write error:
 //! a closed pipe is an [`io::ErrorKind::BrokenPipe`], which the caller takes for a normal end.
 
+mod diff;
 mod firefox;
 mod folded;
 mod groups;
@@ -17,6 +18,7 @@ mod source;
 mod speedscope;
 mod svg;
 mod text;
+mod verdicts;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -25,6 +27,7 @@ use crate::aggregate::{LoopSummary, Summary};
 use crate::blame::Stall;
 use crate::record::{Checkpoint, Start};
 
+pub use diff::{Compared, diff};
 pub use firefox::Firefox;
 pub use folded::Folded;
 pub use groups::Grouped;
@@ -35,6 +38,7 @@ pub use recording::Recording;
 pub use speedscope::Speedscope;
 pub use svg::Svg;
 pub use text::{LoopTable, Text};
+pub use verdicts::{junit, verdicts};
 
 /// How a report is written.
 ///

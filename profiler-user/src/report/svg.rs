@@ -47,6 +47,20 @@ fn draw(lines: &[String]) -> io::Result<Vec<u8>> {
 
 /// A picture that says that there is nothing to see.
 fn empty(summary: &Summary) -> Vec<u8> {
+    words(&format!(
+        "no stall of {} or more in {}",
+        quantity::exact(summary.threshold_ns),
+        quantity::duration(summary.observed_ns),
+    ))
+}
+
+/// The same for a comparison.
+pub(super) fn say(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    out.write_all(&words(text))?;
+    out.flush()
+}
+
+fn words(text: &str) -> Vec<u8> {
     format!(
         "<?xml version=\"1.0\" standalone=\"no\"?>\n\
          <svg version=\"1.1\" width=\"1200\" height=\"80\" xmlns=\"http://www.w3.org/2000/svg\">\n\
@@ -54,10 +68,8 @@ fn empty(summary: &Summary) -> Vec<u8> {
          <text x=\"50%\" y=\"30\" text-anchor=\"middle\" font-family=\"monospace\" \
          font-size=\"17\">Stalled time</text>\n\
          <text x=\"50%\" y=\"58\" text-anchor=\"middle\" font-family=\"monospace\" \
-         font-size=\"12\">no stall of {} or more in {}</text>\n\
-         </svg>\n",
-        quantity::exact(summary.threshold_ns),
-        quantity::duration(summary.observed_ns),
+         font-size=\"12\">{text}</text>\n\
+         </svg>\n"
     )
     .into_bytes()
 }
