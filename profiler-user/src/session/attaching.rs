@@ -1,6 +1,5 @@
 //! Attaching: sets up the kernel side, then begins where every thread is found.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use aya::maps::{MapData, RingBuf};
@@ -12,6 +11,7 @@ use super::event_stream::StreamRecorder;
 use super::found::{self, Found};
 use super::governor::Governor;
 use super::outputs::Outputs;
+use super::parked::ParkedTurns;
 use super::pipeline::Pipeline;
 use super::processes;
 use super::summary::Loops;
@@ -77,7 +77,7 @@ impl<'a> Watcher<'a> {
             unfinished: Unfinished::default(),
             loops: Loops::new(),
             stuck: Vec::new(),
-            closed: HashMap::new(),
+            parked: ParkedTurns::default(),
             pids: Vec::new(),
             armed: boundaries != Boundaries::Sched,
             boundaries,

@@ -6,6 +6,8 @@
 //! - `watcher`: the state of that, and what happens with each event and each period.
 //! - `attaching`: sets the kernel side up and begins where every thread is found.
 //! - `ongoing`: stalls that still last.
+//! - `parked`: turns that ended in a sleep which only now turned out to be a park.
+//! - `not_stalls`: long turns that the kernel side counts as stalls and that are none.
 //! - `command`: a child that is watched from its first instruction.
 //! - `found`: loops that are parked or stuck already when stallscope attaches.
 //! - `event_stream`: the kernel side's records in a file, for replays.
@@ -18,8 +20,10 @@ mod event_stream;
 mod found;
 mod governor;
 mod kernel_frames;
+mod not_stalls;
 mod ongoing;
 mod outputs;
+mod parked;
 mod pipeline;
 mod processes;
 mod summary;

@@ -1,4 +1,4 @@
-//! Stalls that still last, and turns whose end the kernel side does not know yet.
+//! Stalls that still last.
 
 use profiler_common::capture::BUFFERS;
 use profiler_common::record::FLAG_EXACT;
@@ -12,24 +12,8 @@ use crate::events::{CaptureEvent, TurnEvent, monotonic_ns};
 const FIRST_ONGOING_NS: u64 = 1_000_000_000;
 
 impl Watcher<'_> {
-    /// Tells of a turn that ended in what turned out to be a park: the kernel side will only know
-    /// when the thread wakes, which may be never.
-    pub(super) fn close_parked(&mut self, tid: u32) -> Result<(), WatchError> {
-        let Some(state) = self.kernel.thread(tid).filter(|state| self.kernel.is_parked(state))
-        else {
-            return Ok(());
-        };
-        let turn = state.record.turn;
-        let long = state.mark_ns.saturating_sub(turn.start_ns) >= self.settings.threshold_ns;
-        if !long || self.closed.get(&tid) == Some(&turn.number) {
-            return Ok(());
-        }
-        self.closed.insert(tid, turn.number);
-        self.tell(&state, state.mark_ns, false)
-    }
-
     /// Tells of a turn as the kernel side's state has it, up to `until`.
-    fn tell(&mut self, state: &ThreadState, until: u64, ongoing: bool) -> Result<(), WatchError> {
+    pub(super) fn tell(&mut self, state: &ThreadState, until: u64, ongoing: bool) -> Result<(), WatchError> {
         let turn = state.record.turn;
         let waiting: Vec<CaptureEvent> = (0..BUFFERS)
             .filter(|&buffer| turn.owners[buffer as usize] != NO_ENTRY)
@@ -64,7 +48,7 @@ impl Watcher<'_> {
             }
             let turn = state.record.turn;
             if self.kernel.is_parked(&state) {
-                self.close_parked(tid)?;
+                self.parked.answered(tid);
                 continue;
             }
             let age = now.saturating_sub(turn.start_ns);

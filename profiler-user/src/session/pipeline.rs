@@ -12,6 +12,7 @@ use crate::blame::{Boundary, Stack, Stall, SyscallUse, advise, blocker, detail};
 use crate::events::{CaptureEvent, Clock, Event, StackCopy, TurnEvent};
 use crate::runtimes::{FutexUse, classify_futex};
 use crate::session::kernel_frames;
+use crate::session::not_stalls::{NotStalls, Park, park_in, without_park};
 use crate::session::processes::Processes;
 use crate::stalls::{Assembler, Captured, Cause, RawStall};
 use crate::symbolize::{Frame, Symbolizer};
@@ -46,10 +47,8 @@ pub struct Pipeline {
     pub processes: Processes,
     /// Stacks that do not reach their thread's start.
     pub truncated_stacks: u64,
-    /// Long busy periods that may have been many short turns, and so were not reported.
-    pub ambiguous_turns: u64,
-    /// Turns that looked like stalls until their futex was recognised as a park.
-    pub parks_learned: u64,
+    /// Long turns that were not reported.
+    pub(super) not_stalls: NotStalls,
 }
 
 impl Pipeline {
@@ -70,9 +69,8 @@ impl Pipeline {
             symbolizer,
             processes: Processes::default(),
             truncated_stacks: 0,
-            ambiguous_turns: 0,
+            not_stalls: NotStalls::default(),
             threshold_ns,
-            parks_learned: 0,
         }
     }
 
@@ -137,7 +135,8 @@ impl Pipeline {
         let known = event.flags & (FLAG_EXACT | FLAG_AT_ATTACH) != 0;
         if !known && event.turn.longest_ns < self.threshold_ns {
             // Polls were not seen, and no single stretch is a stall: this may be many short turns.
-            self.ambiguous_turns += 1;
+            self.not_stalls
+                .add_ambiguous(event.tid, event.end_ns.saturating_sub(event.turn.start_ns));
             self.assembler.forget(event.tid);
             return None;
         }
@@ -236,12 +235,20 @@ impl Pipeline {
         for captured in &raw.stacks {
             self.named_stacks(raw.tgid, captured, &mut stacks);
         }
-        if runtime.parks_in_futex && is_park(&raw, &stacks) {
-            self.parks_learned += 1;
-            return None;
-        }
         stacks.sort_by_key(|(stack, _)| std::cmp::Reverse(stack.total_ns));
         let (stacks, calls): (Vec<_>, Vec<_>) = stacks.into_iter().unzip();
+        if runtime.parks_in_futex
+            && let Some(park_ns) = park_in(&raw.ledger, &stacks)
+        {
+            if raw.ongoing {
+                // It has not been counted yet.
+                return None;
+            }
+            let rest = without_park(&raw, park_ns, self.threshold_ns);
+            let park = Park { turn_ns: raw.duration_ns, park_ns, rest_is_stall: rest.is_some() };
+            self.not_stalls.add_park(raw.tid, park, self.threshold_ns);
+            return rest.and_then(|rest| self.stall(rest));
+        }
         let syscalls: Vec<SyscallUse> = raw
             .syscalls
             .iter()
@@ -371,16 +378,6 @@ fn add_first_sleep(raw: &mut RawStall<Walked>, found: (Cause, Option<i32>, Walke
         leaves: Vec::new(),
         stack,
     });
-}
-
-/// Whether the longest part of a stall was a worker's park that was not known as one yet.
-fn is_park(raw: &RawStall<Walked>, stacks: &[(Stack, Option<&'static str>)]) -> bool {
-    raw.ledger.largest() == Cause::Lock
-        && stacks
-            .iter()
-            .filter(|(stack, _)| stack.cause == Cause::Lock)
-            .max_by_key(|(stack, _)| stack.total_ns)
-            .is_some_and(|(stack, _)| classify_futex(&stack.frames) == FutexUse::Park)
 }
 
 /// Names addresses, given leaf first, as frames from the root to the leaf.

@@ -8,6 +8,7 @@ use profiler_common::turn::{LoopStats, ThreadState};
 
 use crate::aggregate::{Health, LoopSummary};
 use crate::attach::Kernel;
+use crate::session::not_stalls::NotStalls;
 use crate::session::pipeline::Pipeline;
 use crate::stalls::{Cause, Ledger};
 
@@ -47,7 +48,7 @@ pub(super) fn loops(
 ) -> Vec<LoopSummary> {
     let mut summaries = Vec::new();
     for (&tid, known) in known {
-        let (stats, histogram, until) = match &known.last {
+        let (mut stats, mut histogram, until) = match &known.last {
             Some((stats, histogram, until)) => (*stats, histogram.clone(), *until),
             None => {
                 let state = kernel.thread(tid);
@@ -56,6 +57,7 @@ pub(super) fn loops(
                 (stats, kernel.histogram(slot).unwrap_or_default(), now_ns)
             }
         };
+        pipeline.not_stalls.correct(tid, &mut stats, &mut histogram);
         let active = stats.busy_ns + stats.parked_ns;
         summaries.push(LoopSummary {
             pid: known.pid,
@@ -160,11 +162,17 @@ pub(super) fn health(
         .filter(|(counter, n)| counter.is_loss() && *n > 0 && *counter != Counter::RingFull)
         .map(|(counter, n)| (counter.name().to_owned(), *n))
         .collect();
-    if pipeline.ambiguous_turns > 0 {
+    let NotStalls { ambiguous, with_a_park, .. } = &pipeline.not_stalls;
+    if *with_a_park > 0 {
         warnings.push(format!(
-            "{} busy periods over the threshold were not reported: polls were not watched \
-             meanwhile, so they may have been many short turns (see --boundaries exact)",
-            pipeline.ambiguous_turns
+            "{with_a_park} busy periods over the threshold were not reported: they held a sleep that was \
+             recognised as a park only after it was over"
+        ));
+    }
+    if *ambiguous > 0 {
+        warnings.push(format!(
+            "{ambiguous} busy periods over the threshold were not reported: polls were not watched \
+             meanwhile, so they may have been many short turns (see --boundaries exact)"
         ));
     }
     for failed in &symbols.failed {

@@ -112,7 +112,8 @@ pub async fn watch(
             _ = terminate.recv() => break Ended::Interrupted,
             () = until(deadline) => break Ended::Duration,
             _ = period.tick() => {
-                watcher.periodic()?;
+                let behind = watcher.drain(ring.get_mut(), BATCH)? == BATCH;
+                watcher.periodic(behind)?;
                 if watcher.pids.is_empty() {
                     break Ended::TargetExited { status: watcher.exit_status(child.as_mut()) };
                 }
@@ -129,6 +130,8 @@ pub async fn watch(
         }
     };
     while watcher.drain(ring.get_mut(), usize::MAX)? > 0 {}
+    watcher.report_ongoing(true)?;
+    watcher.drain(ring.get_mut(), usize::MAX)?;
     watcher.finish(ended)
 }
 

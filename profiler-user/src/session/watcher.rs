@@ -1,6 +1,5 @@
 //! The state of an observation, and what happens to it with each event and each period.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use aya::maps::{MapData, RingBuf};
@@ -12,6 +11,7 @@ use super::event_stream::StreamRecorder;
 use super::found::Stuck;
 use super::governor::{Decision, Governor};
 use super::outputs::Outputs;
+use super::parked::ParkedTurns;
 use super::pipeline::Pipeline;
 use super::summary::{self, KnownLoop, Loops};
 use super::watch::{Outcome, Settings, WatchError};
@@ -32,8 +32,8 @@ pub(super) struct Watcher<'a> {
     pub(super) unfinished: Unfinished,
     pub(super) loops: Loops,
     pub(super) stuck: Vec<(Stuck, u64)>,
-    /// Turns told of before the kernel side knew that they had ended, by thread.
-    pub(super) closed: HashMap<u32, u64>,
+    /// Turns told of before the kernel side knew that they had ended.
+    pub(super) parked: ParkedTurns,
     /// Targets that are alive, children included.
     pub(super) pids: Vec<u32>,
     pub(super) boundaries: Boundaries,
@@ -59,7 +59,12 @@ impl Watcher<'_> {
     ) -> Result<usize, WatchError> {
         let mut handled = 0;
         while handled < most {
-            let Some(record) = ring.next() else { break };
+            let Some(record) = ring.next() else {
+                if self.close_parked_turns()? {
+                    continue;
+                }
+                break;
+            };
             handled += 1;
             self.record(&record)?;
             let event = events::decode(&record);
@@ -95,7 +100,7 @@ impl Watcher<'_> {
                 let CaptureEvent { tgid, tid, .. } = **capture;
                 let key = FutexKey { address: *address, tgid, tid };
                 self.kernel.set_futex(key, class);
-                self.close_parked(tid)?;
+                self.parked.answered(tid);
             }
             Event::Capture(capture) => self.learn_stack_end(capture),
             Event::Fork { tgid, new_process: true, .. } if !self.pids.contains(tgid) => {
@@ -123,7 +128,7 @@ impl Watcher<'_> {
             _ => {}
         }
         if let Event::Turn(turn) = event
-            && self.closed.get(&turn.tid) == Some(&turn.turn.number)
+            && self.parked.is_told(turn.tid, turn.turn.number)
         {
             return Ok(());
         }
@@ -169,9 +174,11 @@ impl Watcher<'_> {
         Ok(self.outputs.stall(stall)?)
     }
 
-    pub(super) fn periodic(&mut self) -> Result<(), WatchError> {
+    /// What happens ten times a second. `behind`: records wait that say more about the turns that
+    /// still last, so nothing is told of them yet.
+    pub(super) fn periodic(&mut self, behind: bool) -> Result<(), WatchError> {
         self.govern()?;
-        if self.settings.live {
+        if self.settings.live && !behind {
             self.report_ongoing(false)?;
         }
         if let Some(interval) = self.settings.interval
@@ -244,7 +251,6 @@ impl Watcher<'_> {
     }
 
     pub(super) fn finish(mut self, ended: Ended) -> Result<Outcome, WatchError> {
-        self.report_ongoing(true)?;
         if let Some(recorder) = self.recorder.take() {
             recorder.finish(&mut self.pipeline.symbolizer)?;
         }

@@ -103,6 +103,11 @@ impl Ledger {
         self.0[cause as usize] = self.0[cause as usize].saturating_add(ns);
     }
 
+    /// Takes time away from a cause, down to nothing.
+    pub const fn take(&mut self, cause: Cause, ns: u64) {
+        self.0[cause as usize] = self.0[cause as usize].saturating_sub(ns);
+    }
+
     /// Adds every cause of another ledger.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {

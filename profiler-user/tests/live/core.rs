@@ -16,6 +16,7 @@ fn requests(path: &str) {
     get_ok(service.address, "/healthy");
     let watch = Watch::profile(service.process.pid());
     for _ in 0..3 {
+        watch.wait_until_idle();
         get_ok(service.address, path);
         // Let the worker park: one that finds the next request at once makes one turn of two.
         std::thread::sleep(Duration::from_millis(50));
@@ -90,6 +91,7 @@ fn two_thousand_short_sleeps_are_one_stall() {
     let service = start_axum();
     get_ok(service.address, "/healthy");
     let watch = Watch::profile(service.process.pid());
+    watch.wait_until_idle();
     get_ok(service.address, "/many");
     let truths = service.process.wait_for_truths(1, patience(10));
     let report = watch.settle_and_stop();
@@ -113,7 +115,8 @@ fn what_is_already_stuck_is_named_within_a_second() {
     let service = start_axum();
     get_ok(service.address, "/healthy");
     let address = service.address;
-    let length = 8 * slowness();
+    // Longer than it hangs before we attach, and than naming it may take.
+    let length = 7 + slowness();
     let request = std::thread::spawn(move || get(address, &format!("/forever?ms={length}000")));
     std::thread::sleep(Duration::from_secs(5));
     let watch = Watch::attach(service.process.pid());

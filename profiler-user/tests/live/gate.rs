@@ -40,6 +40,12 @@ pub(crate) fn slowness() -> u32 {
     std::env::var("STALLSCOPE_SLOW").ok().and_then(|n| n.parse().ok()).unwrap_or(1).max(1)
 }
 
+/// What counts as a stall in every test: the default of 10 ms; 40 ms on a slower machine, where a
+/// turn that does nothing may really take 10 ms and more.
+pub(crate) fn threshold() -> Duration {
+    Duration::from_millis(if slowness() == 1 { 10 } else { 40 })
+}
+
 /// A time-out in seconds, longer on slow machines.
 pub(crate) fn patience(seconds: u64) -> Duration {
     Duration::from_secs(seconds) * slowness()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::gate::{patience, slowness};
+use crate::gate::{patience, slowness, threshold};
 use crate::process::Process;
 use crate::report::Report;
 
@@ -52,6 +52,7 @@ impl Watch {
     /// The same with further flags, which may change those given here.
     pub(crate) fn profile_with(pid: u32, more: &[&str]) -> Self {
         let pid = pid.to_string();
+        let stall = threshold_flag();
         let mut arguments = vec![
             "profile",
             "--pid",
@@ -64,7 +65,7 @@ impl Watch {
             "exact",
         ];
         if !more.contains(&"--threshold") {
-            arguments.extend(["--threshold", "10ms"]);
+            arguments.extend(["--threshold", &stall]);
         }
         arguments.extend(more);
         let mut watch = Self::start(&arguments);
@@ -79,7 +80,7 @@ impl Watch {
             "--pid",
             &pid.to_string(),
             "--threshold",
-            "10ms",
+            &threshold_flag(),
             "--format",
             "json",
         ])
@@ -105,9 +106,23 @@ impl Watch {
         }
     }
 
+    /// Waits until it has worked off what it was sent, so that it leaves the CPU to the target.
+    pub(crate) fn wait_until_idle(&self) {
+        let deadline = Instant::now() + patience(10);
+        let (mut used, mut since) = (self.process.cpu_ticks(), Instant::now());
+        while since.elapsed() < Duration::from_millis(50) * slowness() {
+            std::thread::sleep(Duration::from_millis(10));
+            let now = self.process.cpu_ticks();
+            if now > used + 1 {
+                (used, since) = (now, Instant::now());
+            }
+            assert!(Instant::now() < deadline, "it never rests");
+        }
+    }
+
     /// Lets the last turn end, which goes on for a moment after its answer was sent, then stops.
     pub(crate) fn settle_and_stop(self) -> Report {
-        std::thread::sleep(Duration::from_millis(600) * slowness());
+        std::thread::sleep(Duration::from_millis(600) * slowness().min(3));
         self.stop()
     }
 
@@ -130,6 +145,10 @@ impl Watch {
     pub(crate) fn age(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+fn threshold_flag() -> String {
+    format!("{}ms", threshold().as_millis())
 }
 
 /// How many BPF links and perf events a process has open.

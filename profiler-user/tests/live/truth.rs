@@ -1,5 +1,6 @@
 //! What programs say about their own stalls, matched with what stallscope said.
 
+use crate::gate::threshold;
 use crate::report::Stall;
 
 /// One blocking call, as the program that made it measured it.
@@ -12,9 +13,6 @@ pub(crate) struct Truth {
     pub(crate) file: String,
     pub(crate) line: u64,
 }
-
-/// Default threshold of every test.
-pub(crate) const THRESHOLD_NS: u64 = 10_000_000;
 
 /// Clocks of two processes, read at different moments, and a runtime that rounds to milliseconds.
 const CLOCK_SLACK_NS: u64 = 5_000_000;
@@ -82,7 +80,7 @@ pub(crate) fn match_all<'a>(truths: &'a [Truth], stalls: &'a [Stall]) -> Vec<Mat
     let finished: Vec<&Stall> = stalls.iter().filter(|stall| !stall.ongoing).collect();
     for truth in truths {
         let holders: Vec<_> = finished.iter().filter(|stall| truth.is_in(stall)).collect();
-        if truth.duration_ns >= THRESHOLD_NS {
+        if u128::from(truth.duration_ns) >= threshold().as_nanos() {
             assert_eq!(
                 holders.len(),
                 1,
