@@ -28,6 +28,14 @@ pub(crate) fn run(_: &Options) -> Result<()> {
         fs::copy(root.join(document), folder.join(document))
             .with_context(|| format!("cannot copy {document}"))?;
     }
+    // The manual and the completions, by the binary itself.
+    commands::run(Command::new(&stallscope).arg("man").arg(folder.join("man")))?;
+    let completions = folder.join("completions");
+    fs::create_dir_all(&completions)?;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = commands::output(Command::new(&stallscope).args(["completions", shell]))?;
+        fs::write(completions.join(format!("stallscope.{shell}")), script)?;
+    }
     let archive = format!("{name}.tar.gz");
     // Owner, order and time are fixed so that the same files make the same archive.
     commands::run(

@@ -105,8 +105,18 @@ impl Observed {
     /// All stalls together.
     #[must_use]
     pub fn total(&self) -> Side {
+        self.sum(|_| true)
+    }
+
+    /// The stalls whose cause is code, not the scheduler, a quota or a debugger.
+    #[must_use]
+    pub fn total_of_code(&self) -> Side {
+        self.sum(|cause| cause.has_blocker())
+    }
+
+    fn sum(&self, counts: fn(Cause) -> bool) -> Side {
         let mut total = Side::default();
-        for (_, side) in self.by_key.values() {
+        for (_, (_, side)) in self.by_key.iter().filter(|(key, _)| counts(key.0)) {
             total.stalls += side.stalls;
             total.total_ns = total.total_ns.saturating_add(side.total_ns);
             total.max_ns = total.max_ns.max(side.max_ns);

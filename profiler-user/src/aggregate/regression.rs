@@ -1,4 +1,7 @@
 //! Whether a recording is worse than an earlier one.
+//!
+//! Only code can be worse. A machine that is busier than before is not the code's fault: stalls by
+//! the scheduler, a quota or a debugger don't count, as no line is to blame for them.
 
 use super::budget::{Amount, Place, Verdict};
 use super::compare::{Change, Kind, Observed};
@@ -29,10 +32,10 @@ pub fn regressions(
 ) -> Vec<Verdict> {
     let percent = format!("{}%", (allowed * 1e6).round() / 1e4);
     let mut verdicts = Vec::new();
-    let (was, is) = (before.observed.total(), after.observed.total());
+    let (was, is) = (before.observed.total_of_code(), after.observed.total_of_code());
     let measured = !before.summary.loops.is_empty() && !after.summary.loops.is_empty();
     verdicts.push(Verdict {
-        condition: format!("stalled at most {percent} more than before"),
+        condition: format!("stalled by code at most {percent} more than before"),
         kept: measured && grew(was.share, is.share, NOISE) <= allowed,
         measured: measured.then_some(Amount::Share(is.share)),
         place: Some(Place::Before(Amount::Share(was.share), None)),
@@ -50,7 +53,7 @@ pub fn regressions(
     });
     for change in changes {
         let more = grew(change.before.share, change.after.share, NOISE);
-        if change.change == Kind::Same || more <= allowed {
+        if change.change == Kind::Same || more <= allowed || !change.cause.has_blocker() {
             continue;
         }
         let name = change.blocker.as_ref().map_or("not the code", |blocker| &*blocker.function);

@@ -3,8 +3,10 @@
 //! | file | protects |
 //! |---|---|
 //! | `main.rs` | `report`, `diff`, `check`: what they print and how they end |
+//! | `examples.rs` | the examples in `docs/examples` |
 //! | `manual.rs` | `--help`, man pages and completions: one definition |
 
+mod examples;
 mod manual;
 #[path = "../report/samples.rs"]
 mod samples;
@@ -237,6 +239,9 @@ fn check_compares_with_a_baseline() {
     assert_eq!(code, Some(5), "{text}");
     assert!(text.contains("syscall in settle") && text.contains("new"), "{text}");
     assert!(!text.contains("in fetch_user"), "what has not changed is not accused: {text}");
+    let busier = folder.record("busier.stall", &[requests(0, 1000), tokio(2000), starved(3000)]);
+    let (code, text, _) = stallscope(&["check", &busier, "--baseline", &before]);
+    assert_eq!(code, Some(0), "a busier machine is not the code's fault: {text}");
     let (code, text, _) =
         stallscope(&["check", &worse, "--baseline", &worse, "--regression", "0%"]);
     assert_eq!(code, Some(0), "nothing is worse than itself: {text}");

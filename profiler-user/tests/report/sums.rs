@@ -125,6 +125,9 @@ fn firefox_frames_have_files_and_lines() {
     assert_eq!(thread["markers"]["length"], 1);
     let marker = &thread["markers"]["data"][0];
     assert_eq!(marker["type"], "Stall");
+    // A marker's stack is under `cause`: no field of ours may take that name.
+    assert!(marker["cause"]["stack"].is_u64(), "{marker}");
+    assert_eq!(text(&marker["stalledBy"]), "cpu");
 }
 
 #[test]

@@ -51,11 +51,14 @@ impl StaticSchemaMarker for StallMarker {
     const UNIQUE_MARKER_TYPE_NAME: &'static str = "Stall";
     const DESCRIPTION: Option<&'static str> =
         Some("A turn of an event loop over the threshold: nothing else ran on the loop meanwhile");
-    const CHART_LABEL: Option<&'static str> = Some("{marker.data.cause}");
-    const TOOLTIP_LABEL: Option<&'static str> = Some("{marker.data.cause}: {marker.data.blocker}");
-    const TABLE_LABEL: Option<&'static str> = Some("{marker.data.cause}: {marker.data.blocker}");
+    const CHART_LABEL: Option<&'static str> = Some("{marker.data.stalledBy}");
+    const TOOLTIP_LABEL: Option<&'static str> =
+        Some("{marker.data.stalledBy}: {marker.data.blocker}");
+    const TABLE_LABEL: Option<&'static str> =
+        Some("{marker.data.stalledBy}: {marker.data.blocker}");
     const FIELDS: &'static [StaticSchemaMarkerField] = &[
-        field("cause", "Cause"),
+        // `cause` is the name of a marker's stack in this format.
+        field("stalledBy", "Cause"),
         field("blocker", "Blocker"),
         field("task", "Task"),
         field("advice", "Advice"),
