@@ -1,12 +1,15 @@
 //! A real session in a recording, also when the profiler is killed.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::fixtures::Folder;
 use crate::gate::{enter, patience};
+use crate::load::{free_address, get_ok, wait_for_port};
+use crate::process::Process;
 use crate::redis::Redis;
 use crate::report::Report;
-use crate::stallscope::{Watch, run};
+use crate::stallscope::{Watch, command, run};
 
 /// What was over a second before the kill is in the file; so is what lasted for longer.
 #[test]
@@ -38,4 +41,54 @@ fn recording_survives_kill_9() {
     assert_eq!(code, Some(0), "{stderr}");
     assert!(text.contains("syscall") && text.contains("has no end"), "{text}");
     assert!(began.elapsed() < patience(5));
+}
+
+/// The bundled demo's shop, and what was recorded while these pages were asked for.
+fn record_shop(shop: &Process, address: SocketAddr, paths: &[&str], file: &str) {
+    let pid = shop.pid().to_string();
+    let mut watch = Watch::start(&["profile", "--pid", &pid, "--duration", "1h", "--output", file]);
+    watch.wait_until_attached();
+    for path in paths {
+        get_ok(address, path);
+    }
+    std::thread::sleep(Duration::from_millis(400));
+    watch.process.signal(libc::SIGINT);
+    assert_eq!(watch.process.expect_end(patience(30)).code(), Some(0));
+}
+
+/// Between two recordings of the demo, one stall was mended and another one came.
+#[test]
+fn recordings_of_the_demo_are_compared_and_checked() {
+    let Some(_turn) = enter() else { return };
+    let address = free_address();
+    let port = address.port().to_string();
+    let shop = Process::start(&mut command(["demo-service", "--port", &port]));
+    wait_for_port(address);
+    let folder = Folder::new("compared");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (before, after) = (path("before.stall"), path("after.stall"));
+    record_shop(&shop, address, &["/checkout", "/report", "/checkout", "/report"], &before);
+    record_shop(&shop, address, &["/report", "/newsletter", "/report", "/newsletter"], &after);
+    let (code, text, stderr) = run(&["diff", &before, &after]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let change = |function: &str| {
+        let line = text.lines().find(|line| line.contains(function));
+        line.and_then(|line| line.split_whitespace().next()).unwrap_or("").to_owned()
+    };
+    assert_eq!(change("charge_card"), "gone", "{text}");
+    assert_eq!(change("send_newsletter"), "new", "{text}");
+    let budget = |function: &str| format!("blocker(\"{function}\")==0");
+    let (code, text, _) = run(&["check", &after, "--budget", &budget("charge_card")]);
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text, _) = run(&["check", &after, "--budget", &budget("send_newsletter")]);
+    assert_eq!(code, Some(5), "{text}");
+    assert!(text.contains("BROKEN") && text.contains("handlers.rs"), "{text}");
+    let (code, text, _) = run(&["check", &after, "--baseline", &before]);
+    assert_eq!(code, Some(5), "{text}");
+    assert!(text.contains("send_newsletter"), "{text}");
+    let page = path("after.html");
+    let (code, _, stderr) = run(&["report", &after, "--output", &page]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let page = std::fs::read_to_string(page).expect("written");
+    assert!(page.contains("send_newsletter"));
 }
