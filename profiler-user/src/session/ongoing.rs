@@ -13,7 +13,12 @@ const FIRST_ONGOING_NS: u64 = 1_000_000_000;
 
 impl Watcher<'_> {
     /// Tells of a turn as the kernel side's state has it, up to `until`.
-    pub(super) fn tell(&mut self, state: &ThreadState, until: u64, ongoing: bool) -> Result<(), WatchError> {
+    pub(super) fn tell(
+        &mut self,
+        state: &ThreadState,
+        until: u64,
+        ongoing: bool,
+    ) -> Result<(), WatchError> {
         let turn = state.record.turn;
         let waiting: Vec<CaptureEvent> = (0..BUFFERS)
             .filter(|&buffer| turn.owners[buffer as usize] != NO_ENTRY)

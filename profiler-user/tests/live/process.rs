@@ -104,7 +104,8 @@ impl Process {
 
     /// CPU time used so far, in clock ticks.
     pub(crate) fn cpu_ticks(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         // Fields 14 and 15, user and system time, counted from behind the name.
         let behind = stat.rsplit(") ").next().unwrap_or_default();
         behind.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()

@@ -213,7 +213,11 @@ impl Report {
             if own.iter().any(|stall| stall.at_attach || stall.ongoing) {
                 continue;
             }
-            assert_eq!(one.stalls, own.len() as u64, "the loop counts its stalls: {one:#?} {self:#?}");
+            assert_eq!(
+                one.stalls,
+                own.len() as u64,
+                "the loop counts its stalls: {one:#?} {self:#?}"
+            );
             let longest = own.iter().map(|stall| stall.duration_ns).max().unwrap_or(0);
             assert!(
                 one.turn_max_ns >= longest - longest / 30,
