@@ -156,7 +156,11 @@ mod tests {
     #[test]
     fn a_lock_is_no_park_because_of_a_park_beside_it() {
         let park = waited("tokio::runtime::scheduler::multi_thread::park::Parker::park", 0);
-        assert_eq!(park_in(&ledger(100), std::slice::from_ref(&park)), None, "100 ms have no stack");
+        assert_eq!(
+            park_in(&ledger(100), std::slice::from_ref(&park)),
+            None,
+            "100 ms have no stack"
+        );
         let lock = waited("std::sync::Mutex::lock", 100);
         assert_eq!(park_in(&ledger(100), &[park, lock]), None);
     }
