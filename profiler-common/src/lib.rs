@@ -13,8 +13,10 @@ pub mod cause;
 pub mod config;
 pub mod counters;
 pub mod histogram;
+pub mod layout;
 pub mod record;
 pub mod turn;
+pub mod waits;
 
 #[cfg(feature = "user")]
 mod pod;

@@ -2,7 +2,9 @@
 
 use crate::capture::{Capture, CaptureHead};
 use crate::config::{Adopt, Config, FutexKey, Target};
+use crate::layout::Layout;
 use crate::turn::ThreadState;
+use crate::waits::Wake;
 
 macro_rules! pod {
     ($($name:ty),+ $(,)?) => {
@@ -14,4 +16,4 @@ macro_rules! pod {
     };
 }
 
-pod!(Adopt, Capture, CaptureHead, Config, FutexKey, Target, ThreadState);
+pod!(Adopt, Capture, CaptureHead, Config, FutexKey, Layout, Target, ThreadState, Wake);

@@ -39,6 +39,13 @@ pub const KIND_EXIT: u32 = 7;
 pub const KIND_SNAPSHOT: u32 = 8;
 /// Like [`KIND_CAPTURE`], but a question: is this futex a park? `extra`: the futex's address.
 pub const KIND_FUTEX: u32 = 9;
+/// A [`Resource`](crate::waits::Resource) of a stall.
+pub const KIND_RESOURCE: u32 = 20;
+/// The [`Waits`](crate::waits::Waits) of a stall.
+pub const KIND_WAITS: u32 = 21;
+/// Like [`KIND_CAPTURE`], of the thread that ended a stall's longest wait for a lock. `extra`: the
+/// thread that waited.
+pub const KIND_HOLDER: u32 = 22;
 
 /// A sample on CPU whose stack is known but for its innermost address.
 #[repr(C)]

@@ -71,7 +71,7 @@ pub(crate) fn take(
 /// What was copied is noted in memory and not in registers: the verifier would follow every
 /// combination of pages that are there and pages that are not.
 #[inline(always)]
-fn copy_stack(stack_end: u64, capture: &mut Capture) {
+pub(crate) fn copy_stack(stack_end: u64, capture: &mut Capture) {
     let sp = capture.head.regs.sp();
     let base = sp.wrapping_sub(RED_ZONE) & !(PAGE as u64 - 1);
     capture.head.base = base;

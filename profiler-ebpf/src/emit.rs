@@ -7,8 +7,8 @@ use profiler_common::histogram;
 use profiler_common::record::{FLAG_UNPROVEN, Header, KIND_CAPTURE, KIND_TURN, TurnRecord};
 use profiler_common::turn::{Finished, NO_BUFFER, NO_ENTRY, STACKS, ThreadState};
 
-use crate::count;
 use crate::maps::{CAPTURES, EVENTS, HISTOGRAMS, config};
+use crate::{count, waits};
 
 /// Sends a record of fixed size.
 #[inline(always)]
@@ -24,7 +24,7 @@ pub(crate) fn event(kind: u32, flags: u32, tgid: u32, tid: u32, time_ns: u64, ex
 }
 
 #[inline(always)]
-unsafe fn output(data: *const u8, bytes: u64) -> bool {
+pub(crate) unsafe fn output(data: *const u8, bytes: u64) -> bool {
     let map = (&raw const EVENTS).cast_mut().cast();
     // SAFETY: the caller vouches for the data; the map is a ring buffer.
     let failed = unsafe { bpf_ringbuf_output(map, data.cast_mut().cast(), bytes, 0) } != 0;
@@ -109,6 +109,7 @@ fn turn_ended(state: &mut ThreadState, ns: u64, end_ns: u64) {
     state.stats.stalled_ns += turn.ns;
     count::one(Counter::Stalls);
     waiting_stacks(state, turn.end_ns);
+    waits::send(state);
     state.record.header.kind = KIND_TURN;
     if state.announced == 0 {
         state.record.header.flags |= FLAG_UNPROVEN;

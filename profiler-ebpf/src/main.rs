@@ -10,12 +10,18 @@ mod count;
 mod emit;
 mod lifecycle;
 mod maps;
+mod object;
 mod park;
+mod quota;
+mod rivals;
 mod snapshot;
 mod switch;
 mod target;
 mod task;
 mod tick;
+mod waits;
+mod wakes;
+mod walk;
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::macros::{btf_tracepoint, fentry, perf_event, uprobe};
@@ -32,7 +38,15 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
 /// `(struct task_struct *p)`
 #[btf_tracepoint(function = "sched_waking")]
 fn sched_waking(ctx: BtfTracePointContext) -> i32 {
-    switch::sched_waking(ctx.arg(0));
+    switch::sched_waking(&ctx);
+    0
+}
+
+/// `(int sig, struct kernel_siginfo *info, struct task_struct *task, int group, int result)`
+#[btf_tracepoint(function = "signal_generate")]
+fn signal_generate(ctx: BtfTracePointContext) -> i32 {
+    let signal: i32 = ctx.arg(0);
+    wakes::signal(signal as u32, ctx.arg(2));
     0
 }
 

@@ -17,10 +17,12 @@ use crate::capture::{self, Subject};
 use crate::maps::{ADOPT, FUTEXES, SHARED, SLOTS, TARGETS, config};
 use crate::target::{self, armed_since};
 use crate::task::{self, Task};
-use crate::{count, emit};
+use crate::{count, emit, quota, rivals, waits, wakes};
 
 /// `__TASK_STOPPED | __TASK_TRACED` (unchanged since Linux 2.6.33).
 const STATE_STOPPED: u32 = 0x4 | 0x8;
+/// `TASK_FROZEN` (Linux 6.1).
+pub(crate) const STATE_FROZEN: u32 = 0x8000;
 /// `JOBCTL_TRAP_FREEZE` (cgroup v2 freezer, Linux 5.2).
 const JOBCTL_TRAP_FREEZE: u64 = 1 << 23;
 /// How many slots a new loop tries to claim: more than CPUs that find loops at the same instant.
@@ -47,19 +49,22 @@ pub(crate) fn sched_switch(ctx: &BtfTracePointContext) {
         && let Some(state) = target::thread(task::tid(next))
     {
         state.version += 1;
-        switched_in(state, now);
+        switched_in(state, next, now);
         state.version += 1;
     }
 }
 
 /// A thread is woken, here or on another CPU.
 #[inline(always)]
-pub(crate) fn sched_waking(woken: Task) {
+pub(crate) fn sched_waking(ctx: &BtfTracePointContext) {
+    let woken: Task = ctx.arg(0);
     if target::may_be(task::tgid(woken))
         && let Some(state) = target::thread(task::tid(woken))
     {
         // SAFETY: the helper has no preconditions.
-        state.wake(unsafe { bpf_ktime_get_ns() });
+        let now = unsafe { bpf_ktime_get_ns() };
+        wakes::woken(state, woken, now);
+        state.wake(now);
     }
 }
 
@@ -76,7 +81,11 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         task::state(prev)
     };
     // A preempted thread may carry any state: the flag alone counts.
+    quota::quota_leaves(state.slot);
     if preempted as u8 != 0 || sleep_state == 0 {
+        let next = task::number(&mut state.task, ctx.arg(2));
+        let busy = u32::from(state.phase() == Phase::Busy && state.guard == 0);
+        rivals::rivals_preempted(state.slot, state.record.turn.number, next, busy);
         state.switch_out(now, Off::Preempted, 0);
         return;
     }
@@ -105,6 +114,7 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         let subject = Subject { cause, nr, in_kernel: true, now };
         let (entry, _, _) = capture::for_turn(state, ctx.as_ptr(), &subject);
         state.off_entry = entry;
+        waits::begin(state, cause, nr, sleep_state);
     }
     if state.futex != 0 {
         ask_about_futex(ctx, state, now);
@@ -112,12 +122,18 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
     state.switch_out(now, off, 0);
 }
 
+/// Whether the thread is stopped by its group's freezer.
+#[inline(always)]
+pub(crate) fn is_frozen_v2(task: Task) -> bool {
+    task::jobctl(task) & JOBCTL_TRAP_FREEZE != 0
+}
+
 /// Classifies a sleep by the thread's state and the system call it is in.
 #[inline(always)]
 fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32, regs: &UserRegs) -> Off {
     state.futex = 0;
     let nr = regs.syscall();
-    if sleep_state & STATE_STOPPED != 0 || task::jobctl(prev) & JOBCTL_TRAP_FREEZE != 0 {
+    if sleep_state & (STATE_STOPPED | STATE_FROZEN) != 0 || is_frozen_v2(prev) {
         return Off::Sleep { cause: cause::STOPPED, nr: -1 };
     }
     if nr < 0 {
@@ -245,12 +261,12 @@ pub(crate) fn seen_running(state: &mut ThreadState, current: Task, now: u64) {
     if state.is_off() {
         count::one(Counter::SwitchInMissed);
         let at = state.unseen_switch_in(now, task::sum_exec(current));
-        switched_in(state, at);
+        switched_in(state, current, at);
     }
 }
 
 #[inline(never)]
-fn switched_in(state: &mut ThreadState, now: u64) {
+fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
     if state.phase() == Phase::Unknown && state.guard == 0 {
         let first = !state.is_off();
         adopt(state, now, first);
@@ -270,13 +286,32 @@ fn switched_in(state: &mut ThreadState, now: u64) {
     if !state.is_off() && state.phase() == Phase::Busy {
         count::one(Counter::SwitchOutMissed);
     }
-    let Some(slept) = state.switch_in(now) else { return };
+    let task = task::number(&mut state.task, task);
+    let woken = u32::from(state.wake_ns > state.mark_ns);
+    state.throttled_ns = quota::quota_arrives(state.slot, task, woken);
+    state.waited_ns = 0;
+    let slept = state.switch_in(now);
+    // Asked about at once: kernels before 6.2 refuse a look at a sleep that is not there, and the
+    // compiler would look ahead, over a call, of a later question.
+    let Some(slept) = slept else {
+        waited(state);
+        return;
+    };
+    waits::end(state, task, slept.cause, slept.ns);
+    waited(state);
     if slept.wake_missed {
         count::one(Counter::WakeupMissed);
     }
     let entry = state.off_entry;
     state.weigh(entry, slept.ns);
     send_if_stall(state, entry, now);
+}
+
+#[inline(always)]
+fn waited(state: &ThreadState) {
+    let busy = u32::from(state.phase() == Phase::Busy);
+    let (turn, tid) = (state.record.turn.number, state.record.header.tid);
+    rivals::rivals_waited(state.slot, turn, state.waited_ns, tid, busy);
 }
 
 /// Once a turn is over the threshold its captures are sent: those that wait, then each new one

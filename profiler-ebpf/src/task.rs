@@ -10,14 +10,26 @@ use crate::maps::config;
 /// Address of a `task_struct`.
 pub(crate) type Task = *const u8;
 
+/// A value at a kernel address; `default` if it can't be read.
 #[inline(always)]
-unsafe fn read<T: Copy>(address: *const u8, default: T) -> T {
+pub(crate) unsafe fn read<T: Copy>(address: *const u8, default: T) -> T {
     let mut value = default;
     // SAFETY: the helper checks the source; the destination is this frame's.
     unsafe {
         bpf_probe_read_kernel((&raw mut value).cast(), size_of::<T>() as u32, address.cast());
     }
     value
+}
+
+/// A task's address as a number, by way of memory: functions that are verified by themselves take no
+/// pointers.
+#[inline(always)]
+pub(crate) fn number(aside: &mut u64, task: Task) -> u64 {
+    // SAFETY: a valid reference; volatile so that it really goes through memory.
+    unsafe {
+        core::ptr::write_volatile(aside, task.addr() as u64);
+        core::ptr::read_volatile(aside)
+    }
 }
 
 /// Process id.

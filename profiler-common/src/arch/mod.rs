@@ -5,4 +5,8 @@
 #[cfg(any(target_arch = "x86_64", target_arch = "bpf"))]
 mod x86_64;
 #[cfg(any(target_arch = "x86_64", target_arch = "bpf"))]
+mod x86_64_calls;
+#[cfg(any(target_arch = "x86_64", target_arch = "bpf"))]
 pub use x86_64::*;
+#[cfg(any(target_arch = "x86_64", target_arch = "bpf"))]
+pub use x86_64_calls::*;

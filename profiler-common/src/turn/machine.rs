@@ -105,7 +105,7 @@ impl ThreadState {
         if self.phase == PHASE_PARKED {
             self.stats.parked_ns += wake.saturating_sub(self.park_ns);
             self.begin(wake);
-            self.charge(cause::RUNQUEUE, now.saturating_sub(wake));
+            self.waited_for_cpu(now.saturating_sub(wake));
             return None;
         }
         if self.phase != PHASE_BUSY {
@@ -116,13 +116,13 @@ impl ThreadState {
             self.record.turn.longest_ns = away;
         }
         if self.off == OFF_PREEMPTED {
-            self.charge(cause::RUNQUEUE, now.saturating_sub(mark));
+            self.waited_for_cpu(now.saturating_sub(mark));
             return None;
         }
         let ns = wake.saturating_sub(mark);
         let cause = self.off_cause as u8;
-        self.charge(cause, ns);
-        self.charge(cause::RUNQUEUE, now.saturating_sub(wake));
+        self.charge_sleep(cause, ns);
+        self.waited_for_cpu(now.saturating_sub(wake));
         if self.off_nr >= 0 {
             self.count_syscall(self.off_nr, ns);
         }
@@ -253,6 +253,33 @@ impl ThreadState {
         }
         self.mark_ns = now;
         self.gap_ns = 0;
+    }
+
+    /// Charges a cause that is not known when this is compiled. Before Linux 5.12 the verifier forgets
+    /// that a number was checked once it was put aside: the mask stands right before the use.
+    #[inline(always)]
+    fn charge_sleep(&mut self, cause: u8, ns: u64) {
+        if usize::from(cause) >= cause::COUNT {
+            return;
+        }
+        // SAFETY: valid references; volatile so that the compiler can't know that the mask does
+        // nothing.
+        let index = unsafe {
+            core::ptr::write_volatile(&raw mut self.search, u32::from(cause));
+            core::ptr::read_volatile(&raw const self.search) as usize & 15
+        };
+        // SAFETY: below the number of causes, as was checked.
+        unsafe { *self.record.turn.ledger.as_mut_ptr().add(index) += ns };
+    }
+
+    /// Charges a wait for a CPU; as much of it as its groups were throttled was not the queue's.
+    #[inline(always)]
+    fn waited_for_cpu(&mut self, ns: u64) {
+        let throttled = if self.throttled_ns < ns { self.throttled_ns } else { ns };
+        self.charge(cause::THROTTLED, throttled);
+        self.charge(cause::RUNQUEUE, ns - throttled);
+        self.waited_ns = ns - throttled;
+        self.throttled_ns = 0;
     }
 
     #[inline(always)]

@@ -220,6 +220,13 @@ pub struct ThreadState {
     pub tick_ns: u64,
     /// Address of the futex the thread sleeps on.
     pub futex: u64,
+    /// How long its groups were out of CPU quota since it was ready to run: set by the caller
+    /// before a switch-in.
+    pub throttled_ns: u64,
+    /// Its last wait for a CPU, the throttled part left out.
+    pub waited_ns: u64,
+    /// A `task_struct`'s address, put aside to be a number to the verifier.
+    pub task: u64,
     /// Stack pointer of the last sleeping `poll`, to recognise a loop by.
     pub poll_sp: u64,
     /// Instruction pointer of the last sleeping `poll`.

@@ -1,6 +1,7 @@
 //! Probing the kernel, finding targets, loading and linking the kernel programs.
 
 pub mod btf;
+pub mod cgroup;
 mod kernel;
 mod limits;
 pub mod privileges;

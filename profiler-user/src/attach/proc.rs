@@ -20,6 +20,21 @@ fn numeric_entries(path: &Path) -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// A thread of a process by the id it has in the innermost namespace of that process.
+#[must_use]
+pub fn host_thread(pid: u32, own_tid: u32) -> Option<u32> {
+    let own = |tid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        line.split_whitespace().next_back()?.parse::<u32>().ok()
+    };
+    // Outside of namespaces, which is the common case, both are one.
+    if own(own_tid) == Some(own_tid) {
+        return Some(own_tid);
+    }
+    threads(pid).into_iter().find(|&tid| own(tid) == Some(own_tid))
+}
+
 /// A process's short name.
 #[must_use]
 pub fn name(pid: u32) -> Option<String> {

@@ -82,6 +82,11 @@ pub fn advise(
             Some(name) => format!("{name} blocks the whole loop: move it to {elsewhere}"),
             None => return None,
         },
+        Cause::Lock if matches!(detail, Some("join" | "condvar" | "channel")) => {
+            format!(
+                "the loop waits for another thread to get done: await its result instead, or wait in {elsewhere}"
+            )
+        }
         Cause::Lock => match runtime {
             Runtime::Tokio => "another thread holds what this one waits for: hold std locks \
                                only briefly, or use tokio::sync::Mutex across awaits"

@@ -1,6 +1,6 @@
 //! A closer word for the cause, chosen from system calls and frames, never guessed.
 
-use super::{Stack, SyscallUse};
+use super::{Stack, SyscallUse, is_name_server, waiting};
 use crate::stalls::{Cause, Ledger};
 
 /// Calls that create a process: their CPU time is the copying of page tables.
@@ -52,7 +52,12 @@ pub fn detail(
             let of = |names: &[&str]| {
                 syscalls.iter().filter(|s| names.contains(&s.name)).map(|s| s.total_ns).sum()
             };
-            if most(resolving) {
+            let asking: u64 = syscalls
+                .iter()
+                .filter(|s| s.resource.as_deref().is_some_and(is_name_server))
+                .map(|s| s.total_ns)
+                .sum();
+            if most(resolving) || most(asking) {
                 Some("dns")
             } else if most(of(&SYNC_CALLS)) {
                 Some("fsync")
@@ -60,6 +65,9 @@ pub fn detail(
                 most(of(&FORK_CALLS)).then_some("fork")
             }
         }
+        Cause::Lock => ["join", "condvar", "channel"].into_iter().find(|&detail| {
+            most(weight(&|stack, _| waiting(&stack.frames).detail() == Some(detail)))
+        }),
         _ => None,
     }
 }

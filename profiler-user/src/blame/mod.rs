@@ -3,11 +3,17 @@
 mod advice;
 mod blocker;
 mod detail;
+mod lock;
+mod outside;
+mod resource;
 mod verdict;
 pub(crate) mod words;
 
 pub use advice::advise;
 pub use blocker::{NamedStack, blocker};
 pub use detail::detail;
+pub use lock::{Waiting, owner_words, waiting};
+pub use outside::outside;
+pub use resource::{is_name_server, resource_text, task_name};
 pub use verdict::{Blocker, Boundary, Holder, Outside, Runtime, Stack, Stall, SyscallUse, Task};
 pub use words::Word;

@@ -57,6 +57,15 @@ pub struct Stall {
     pub advice: Option<String>,
 }
 
+impl Stall {
+    /// Whether the thread waited for another to get something done, rather than for a lock that the
+    /// other holds: `holder` then is the thread that was waited for.
+    #[must_use]
+    pub fn waits_for_a_thread(&self) -> bool {
+        matches!(self.detail, Some("join" | "condvar" | "channel"))
+    }
+}
+
 /// Which runtime drives a loop thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -3,10 +3,11 @@
 use profiler_common::arch::UserRegs;
 use profiler_common::capture::{Capture, CaptureHead, PAGE};
 use profiler_common::record::{
-    Header, KIND_CAPTURE, KIND_EXEC, KIND_EXIT, KIND_FORK, KIND_FUTEX, KIND_LEAF, KIND_LOOP,
-    KIND_SNAPSHOT, KIND_TURN, Leaf, Snapshot, TurnRecord,
+    Header, KIND_CAPTURE, KIND_EXEC, KIND_EXIT, KIND_FORK, KIND_FUTEX, KIND_HOLDER, KIND_LEAF,
+    KIND_LOOP, KIND_RESOURCE, KIND_SNAPSHOT, KIND_TURN, KIND_WAITS, Leaf, Snapshot, TurnRecord,
 };
 use profiler_common::turn::Turn;
+use profiler_common::waits::{Resource, Waits};
 use thiserror::Error;
 
 /// Why a record made no sense.
@@ -52,6 +53,17 @@ pub enum Event {
         /// Address of the futex.
         address: u64,
         /// The sleeping thread's stack.
+        capture: Box<CaptureEvent>,
+    },
+    /// What a system call of a stall waited for.
+    Resource(Box<Resource>),
+    /// Who made a stalled thread wait.
+    Waits(Box<Waits>),
+    /// The stack of the thread that ended a stall's longest wait for a lock.
+    Holder {
+        /// The thread that waited.
+        waiter: u32,
+        /// The other's stack.
         capture: Box<CaptureEvent>,
     },
     /// A sample with a known stack.
@@ -234,6 +246,20 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         KIND_FUTEX => {
             Event::FutexQuestion { address: header.extra, capture: Box::new(capture(bytes, kind)?) }
         }
+        KIND_RESOURCE => {
+            let resource: Resource = read(bytes, kind)?;
+            plausible(kind, [resource.slept_ns])?;
+            Event::Resource(Box::new(resource))
+        }
+        KIND_WAITS => {
+            let waits: Waits = read(bytes, kind)?;
+            plausible(kind, waits.rivals.iter().map(|rival| rival.ns).chain([waits.lock.ns]))?;
+            Event::Waits(Box::new(waits))
+        }
+        KIND_HOLDER => Event::Holder {
+            waiter: u32::try_from(header.extra).unwrap_or(0),
+            capture: Box::new(capture(bytes, kind)?),
+        },
         KIND_LEAF => {
             let leaf: Leaf = read(bytes, kind)?;
             plausible(kind, [leaf.weight_ns])?;
@@ -302,6 +328,8 @@ impl Plain for CaptureHead {}
 impl Plain for Leaf {}
 impl Plain for TurnRecord {}
 impl Plain for Snapshot {}
+impl Plain for Resource {}
+impl Plain for Waits {}
 
 fn read<T: Plain>(bytes: &[u8], kind: u32) -> Result<T, DecodeError> {
     if bytes.len() < size_of::<T>() {
@@ -322,7 +350,7 @@ mod tests {
         let mut bytes = vec![0; 32];
         bytes[0] = 99;
         assert_eq!(decode(&bytes).err(), Some(DecodeError::UnknownKind(99)));
-        for kind in 1..=9 {
+        for kind in (1..=9).chain(20..=22) {
             bytes[0] = kind;
             let _ = decode(&bytes);
         }

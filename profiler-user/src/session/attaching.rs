@@ -91,6 +91,7 @@ impl<'a> Watcher<'a> {
             decode_errors: 0,
             recorder: None,
         };
+        watcher.look_for_quotas(pids)?;
         // The programs first: from here on no thread and no event of a target is missed.
         watcher.kernel.attach_scheduler()?;
         for &pid in pids {

@@ -92,8 +92,11 @@ impl StreamRecorder {
     /// # Errors
     /// The file can't be written.
     pub(super) fn record(&mut self, record: &[u8]) -> io::Result<()> {
-        if let Ok(Event::Capture(capture) | Event::FutexQuestion { capture, .. }) =
-            events::decode(record)
+        if let Ok(
+            Event::Capture(capture)
+            | Event::FutexQuestion { capture, .. }
+            | Event::Holder { capture, .. },
+        ) = events::decode(record)
         {
             self.kernel.extend(capture.kernel);
         }

@@ -12,6 +12,7 @@
 //! - `found`: loops that are parked or stuck already when stallscope attaches.
 //! - `event_stream`: the kernel side's records in a file, for replays.
 //! - `governor`: keeps exact boundaries within their budget.
+//! - `waits`: what a stalled thread waited for, by name.
 //! - `summary`: what is said at the end.
 
 mod attaching;
@@ -27,6 +28,7 @@ mod parked;
 mod pipeline;
 mod processes;
 mod summary;
+mod waits;
 mod watch;
 mod watcher;
 

@@ -8,13 +8,13 @@ use profiler_common::arch::UserRegs;
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
 use crate::binaries::ProcessMaps;
-use crate::blame::{Boundary, Stack, Stall, SyscallUse, advise, blocker, detail};
+use crate::blame::{Boundary, Stack, Stall, advise, blocker, detail};
 use crate::events::{CaptureEvent, Clock, Event, StackCopy, TurnEvent};
 use crate::runtimes::{FutexUse, classify_futex};
 use crate::session::kernel_frames;
 use crate::session::not_stalls::{NotStalls, Park, park_in, without_park};
 use crate::session::processes::Processes;
-use crate::stalls::{Assembler, Captured, Cause, RawStall};
+use crate::stalls::{Assembler, Captured, Cause, RawStall, TurnWaits, WaitNotes};
 use crate::symbolize::{Frame, Symbolizer};
 use crate::unwind::{Registers, StackEnd, Unwinder, UnwoundStack};
 
@@ -36,6 +36,7 @@ pub struct Pipeline {
     clock: Clock,
     threshold_ns: u64,
     assembler: Assembler<Walked>,
+    waits: WaitNotes<Walked>,
     /// Stalls of threads that have not proved to be loops, by thread.
     unproven: HashMap<u32, Vec<Stall>>,
     /// What threads slept in when stallscope attached, until that turn has ended.
@@ -63,6 +64,7 @@ impl Pipeline {
         Self {
             clock,
             assembler: Assembler::default(),
+            waits: WaitNotes::default(),
             unproven: HashMap::new(),
             found_asleep: HashMap::new(),
             unwinder,
@@ -82,6 +84,19 @@ impl Pipeline {
                 self.assembler.capture(capture.tid, capture.turn, captured);
                 None
             }
+            Event::Resource(resource) => {
+                self.waits.resource(resource);
+                None
+            }
+            Event::Waits(waits) => {
+                self.waits.waits(waits);
+                None
+            }
+            Event::Holder { waiter, capture } => {
+                let stack = self.captured(capture).stack;
+                self.waits.holder(*waiter, capture.turn, capture.tid, stack);
+                None
+            }
             Event::Leaf(leaf) => {
                 self.assembler.leaf(leaf.tid, leaf.turn, leaf.id, leaf.ip, leaf.weight_ns);
                 None
@@ -99,6 +114,7 @@ impl Pipeline {
             }
             Event::Exit { tid, .. } => {
                 self.assembler.forget(*tid);
+                self.waits.forget(*tid);
                 self.unproven.remove(tid);
                 None
             }
@@ -132,6 +148,7 @@ impl Pipeline {
     }
 
     fn ended(&mut self, event: &TurnEvent) -> Option<Stall> {
+        let waits = self.waits.take(event.tid, event.turn.number);
         let known = event.flags & (FLAG_EXACT | FLAG_AT_ATTACH) != 0;
         if !known && event.turn.longest_ns < self.threshold_ns {
             // Polls were not seen, and no single stretch is a stall: this may be many short turns.
@@ -147,7 +164,7 @@ impl Pipeline {
         {
             add_first_sleep(&mut raw, found);
         }
-        self.stall(raw)
+        self.stall(raw, &waits)
     }
 
     /// A stall that still lasts, from the kernel side's own state.
@@ -161,7 +178,7 @@ impl Pipeline {
             &event.turn,
             waiting,
         );
-        self.stall(raw)
+        self.stall(raw, &TurnWaits::default())
     }
 
     fn captured(&mut self, capture: &CaptureEvent) -> Captured<Walked> {
@@ -229,11 +246,18 @@ impl Pipeline {
     }
 
     /// The verdict on a stall; `None` if it turns out to be none.
-    fn stall(&mut self, raw: RawStall<Walked>) -> Option<Stall> {
+    fn stall(&mut self, raw: RawStall<Walked>, waits: &TurnWaits<Walked>) -> Option<Stall> {
         let runtime = self.processes.get(raw.tgid, &mut self.symbolizer).runtime;
         let mut stacks: Vec<(Stack, Option<&'static str>)> = Vec::new();
+        let waiting = waits.waits.as_ref().map(|waits| waits.lock.stack);
         for captured in &raw.stacks {
-            self.named_stacks(raw.tgid, captured, &mut stacks);
+            let at = self.named_stacks(raw.tgid, captured, &mut stacks);
+            if captured.cause == Cause::Lock
+                && Some(captured.id) == waiting
+                && let Some((stack, _)) = at.and_then(|at| stacks.get_mut(at))
+            {
+                stack.holder = self.holder(&raw, waits, stack);
+            }
         }
         stacks.sort_by_key(|(stack, _)| std::cmp::Reverse(stack.total_ns));
         let (stacks, calls): (Vec<_>, Vec<_>) = stacks.into_iter().unzip();
@@ -247,19 +271,9 @@ impl Pipeline {
             let rest = without_park(&raw, park_ns, self.threshold_ns);
             let park = Park { turn_ns: raw.duration_ns, park_ns, rest_is_stall: rest.is_some() };
             self.not_stalls.add_park(raw.tid, park, self.threshold_ns);
-            return rest.and_then(|rest| self.stall(rest));
+            return rest.and_then(|rest| self.stall(rest, waits));
         }
-        let syscalls: Vec<SyscallUse> = raw
-            .syscalls
-            .iter()
-            .map(|slept| SyscallUse {
-                name: syscall_name(slept.nr),
-                count: slept.count,
-                total_ns: slept.total_ns,
-                max_ns: slept.max_ns,
-                resource: None,
-            })
-            .collect();
+        let syscalls = self.slept_in(&raw, waits);
         let cause = raw.ledger.largest();
         let detail = detail(cause, &raw.ledger, &stacks, &calls, &syscalls);
         let runtime = runtime.runtime;
@@ -281,21 +295,22 @@ impl Pipeline {
             advice: advise(cause, detail, runtime, &syscalls),
             syscalls,
             stacks,
-            outside: None,
+            outside: self.outside(cause, raw.tgid, waits),
             task: None,
         })
     }
 
     /// Names one captured stack. Samples that differ in their innermost address become stacks of
-    /// their own; stacks that read the same are one.
+    /// their own; stacks that read the same are one. Returns the place of the last one.
     fn named_stacks(
         &mut self,
         pid: u32,
         captured: &Captured<Walked>,
         stacks: &mut Vec<(Stack, Option<&'static str>)>,
-    ) {
+    ) -> Option<usize> {
         let user = &captured.stack.user;
-        let Some(leaf) = user.frames.first() else { return };
+        let leaf = user.frames.first()?;
+        let mut last = None;
         let mut by_ip: HashMap<u64, (u64, u32)> = HashMap::new();
         let in_leaves: u64 = captured.leaves.iter().map(|&(_, ns)| ns).sum();
         let own = captured.total_ns.saturating_sub(in_leaves);
@@ -319,10 +334,11 @@ impl Pipeline {
             frames.extend(kernel.iter().cloned());
             let truncated = user.end.reason();
             let call = captured.nr.map(syscall_name);
-            let same = |(stack, known): &&mut (Stack, Option<&'static str>)| {
+            let same = |(stack, known): &(Stack, Option<&'static str>)| {
                 stack.cause == captured.cause && *known == call && stack.frames == frames
             };
-            match stacks.iter_mut().find(same) {
+            last = stacks.iter().position(same).or(Some(stacks.len()));
+            match last.and_then(|at| stacks.get_mut(at)) {
                 Some((stack, _)) => {
                     stack.total_ns += total_ns;
                     stack.samples = stack.samples.saturating_add(samples);
@@ -340,10 +356,11 @@ impl Pipeline {
                 )),
             }
         }
+        last
     }
 
     /// Names kernel frames, outermost first, without those of the measurement itself.
-    fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
+    pub(super) fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
         let frames: Vec<_> =
             addresses.iter().map(|&address| self.symbolizer.kernel_frame(address)).collect();
         kernel_frames::outermost_first(frames)
@@ -353,7 +370,7 @@ impl Pipeline {
     pub fn stuck(&mut self, mut raw: RawStall<Walked>, kernel: &[String]) -> Option<Stall> {
         raw.at_attach = true;
         raw.ongoing = true;
-        let mut stall = self.stall(raw)?;
+        let mut stall = self.stall(raw, &TurnWaits::default())?;
         let frames = kernel_frames::from_names(kernel);
         for stack in &mut stall.stacks {
             stack.frames.extend(frames.iter().cloned());

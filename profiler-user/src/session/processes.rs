@@ -134,6 +134,13 @@ impl Processes {
         self.processes.remove(&pid);
     }
 
+    /// A thread of a process by the id that the process itself knows it by: another one inside a
+    /// namespace.
+    #[must_use]
+    pub fn host_thread(&self, pid: u32, own_tid: u32) -> Option<u32> {
+        if self.recorded { None } else { proc::host_thread(pid, own_tid) }
+    }
+
     /// A thread's name now, or the last one known.
     pub fn thread_name(&mut self, pid: u32, tid: u32) -> Arc<str> {
         if !self.recorded

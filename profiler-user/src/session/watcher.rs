@@ -16,7 +16,7 @@ use super::pipeline::Pipeline;
 use super::summary::{self, KnownLoop, Loops};
 use super::watch::{Outcome, Settings, WatchError};
 use crate::aggregate::{Aggregate, Ended, LoopSummary, Summary, Unfinished};
-use crate::attach::{Boundaries, Kernel, proc};
+use crate::attach::{Boundaries, Kernel, cgroup, proc};
 use crate::blame::Stall;
 use crate::events::{self, CaptureEvent, Event, monotonic_ns};
 use crate::record::Checkpoint;
@@ -216,8 +216,10 @@ impl Watcher<'_> {
         if elapsed < Duration::from_secs(1) {
             return Ok(());
         }
-        let Some(governor) = &mut self.governor else { return Ok(()) };
         self.last_decision = Instant::now();
+        let pids = self.pids.clone();
+        self.look_for_quotas(&pids)?;
+        let Some(governor) = &mut self.governor else { return Ok(()) };
         let hits = self
             .kernel
             .counters()?
@@ -236,6 +238,12 @@ impl Watcher<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether any target is under a limit of CPU time; a limit may come and go.
+    pub(super) fn look_for_quotas(&mut self, pids: &[u32]) -> Result<(), WatchError> {
+        let limited = pids.iter().any(|&pid| cgroup::quota(pid).is_some());
+        Ok(self.kernel.set_quotas_matter(limited)?)
     }
 
     fn loop_summaries(&mut self, now: u64) -> Vec<LoopSummary> {

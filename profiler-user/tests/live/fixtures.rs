@@ -129,7 +129,8 @@ impl Drop for Folder {
 #[test]
 fn all_fixtures_build() {
     assert!(axum_service().is_file());
-    for name in ["idle_loop", "poll_loop", "spin_no_loop", "threads_later", "exec_later"] {
+    for name in ["idle_loop", "poll_loop", "spin_no_loop", "threads_later", "exec_later", "causes"]
+    {
         assert!(c(name).is_file(), "{name}");
     }
 }

@@ -9,6 +9,8 @@
 //! | `tokio.rs` | a release-built axum service: every stall, its cause, its line, its duration |
 //! | `redis.rs` | Debian's redis-server, untouched: causes and function names without debug information |
 //! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
+//! | `waits.rs` | what was waited for, and who made it wait: one row for each kind |
+//! | `outside.rs` | who kept a process from running: hogs, quotas, signals, debuggers, the freezer |
 //! | `quiet.rs` | healthy programs: nothing is reported |
 //! | `lifecycle.rs` | targets and profilers that come and go; exit codes |
 //! | `recording.rs` | a recording of a real session, also of a killed profiler |
@@ -39,8 +41,10 @@ mod truth;
 
 mod core;
 mod lifecycle;
+mod outside;
 mod quiet;
 mod recording;
 mod redis;
 mod runtimes;
 mod tokio;
+mod waits;

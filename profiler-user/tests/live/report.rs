@@ -27,6 +27,21 @@ pub(crate) struct Stall {
     pub(crate) syscalls: Vec<Syscall>,
     pub(crate) blocker: Option<Blocker>,
     pub(crate) stacks: Vec<Stack>,
+    pub(crate) outside: Option<Outside>,
+    pub(crate) advice: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Outside {
+    pub(crate) what: String,
+    pub(crate) who: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Holder {
+    pub(crate) tid: u64,
+    pub(crate) thread: String,
+    pub(crate) frames: Vec<Frame>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -35,6 +50,7 @@ pub(crate) struct Syscall {
     pub(crate) count: u64,
     pub(crate) total_ns: u64,
     pub(crate) max_ns: u64,
+    pub(crate) resource: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -49,6 +65,7 @@ pub(crate) struct Blocker {
 pub(crate) struct Stack {
     pub(crate) cause: String,
     pub(crate) frames: Vec<Frame>,
+    pub(crate) holder: Option<Holder>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

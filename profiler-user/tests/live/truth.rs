@@ -36,7 +36,7 @@ impl Truth {
     }
 
     /// Whether the call happened inside that stall's turn.
-    fn is_in(&self, stall: &Stall) -> bool {
+    pub(crate) fn is_in(&self, stall: &Stall) -> bool {
         self.tid == stall.tid
             && stall.start_unix_ns <= self.start_unix_ns + CLOCK_SLACK_NS
             && self.end() <= stall.start_unix_ns + stall.duration_ns + CLOCK_SLACK_NS

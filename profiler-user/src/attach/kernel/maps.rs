@@ -55,6 +55,15 @@ impl Kernel {
         }
     }
 
+    /// Has waits for CPU quota told apart from waits for a CPU, which costs each switch a little.
+    ///
+    /// # Errors
+    /// The map can't be written.
+    pub fn set_quotas_matter(&mut self, matter: bool) -> Result<(), KernelError> {
+        let mut shared: Array<_, u64> = self.map_mut("SHARED")?;
+        Ok(shared.set(2, u64::from(matter), 0)?)
+    }
+
     /// Begins to watch an existing thread; one that is watched already stays as it is.
     ///
     /// # Errors

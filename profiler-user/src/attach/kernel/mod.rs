@@ -22,7 +22,9 @@ use aya::programs::{BtfTracePoint, Iter, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use profiler_common::capture::{BUFFERS, PAGE};
 use profiler_common::config::Config;
+use profiler_common::layout::Layout;
 use profiler_common::turn::ThreadState;
+use profiler_common::waits::RESOURCES;
 
 use super::btf::{BtfError, KernelTypes};
 use super::limits;
@@ -49,6 +51,8 @@ const SCHEDULER: [&str; 5] = [
     "sched_switch",
 ];
 const TICK: &str = "cpu_tick";
+/// Who sends a signal that stops: good to know, but nothing depends on it.
+const SIGNAL: &str = "signal_generate";
 
 /// What a run asks of the kernel side.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +85,7 @@ pub struct Kernel {
     task_poll_error: Option<String>,
     armed_since: u64,
     sample_period_ns: u64,
+    signals_seen: bool,
 }
 
 impl std::fmt::Debug for Kernel {
@@ -102,11 +107,16 @@ impl Kernel {
         let mut ebpf = EbpfLoader::new()
             .btf(Some(&btf))
             .override_global("CONFIG", &config, true)
+            .override_global("LAYOUT", &Layout::new(|of, field| types.offset(of, field).ok()), true)
             .map_max_entries("THREADS", options.max_threads)
             .map_max_entries("STACK_ENDS", options.max_threads)
             .map_max_entries("ADOPT", options.max_threads)
             .map_max_entries("CAPTURES", options.max_loops * BUFFERS)
             .map_max_entries("HISTOGRAMS", options.max_loops)
+            .map_max_entries("NOTES", options.max_loops)
+            .map_max_entries("WAKES", options.max_loops)
+            .map_max_entries("HOLDERS", options.max_loops)
+            .map_max_entries("RESOURCE_RECORDS", options.max_loops * RESOURCES as u32)
             .map_max_entries("SLOTS", options.max_loops)
             .map_max_entries("EVENTS", RING_BYTES)
             .load(OBJECT)?;
@@ -127,6 +137,7 @@ impl Kernel {
             task_poll_error: None,
             armed_since: 0,
             sample_period_ns,
+            signals_seen: false,
         })
     }
 
@@ -154,6 +165,7 @@ impl Kernel {
         for name in SCHEDULER {
             self.load_tracepoint(name)?;
         }
+        let _ = self.load_tracepoint(SIGNAL);
         let tick: &mut PerfEvent = self.program(TICK)?;
         tick.load().map_err(|source| KernelError::Program { program: TICK, source })
     }
@@ -166,7 +178,14 @@ impl Kernel {
         for name in SCHEDULER {
             self.attach_tracepoint(name)?;
         }
+        self.signals_seen = self.attach_tracepoint(SIGNAL).is_ok();
         Ok(())
+    }
+
+    /// Whether it is known who stops a target by a signal.
+    #[must_use]
+    pub const fn signals_seen(&self) -> bool {
+        self.signals_seen
     }
 
     fn program<'a, P>(&'a mut self, name: &'static str) -> Result<&'a mut P, KernelError>

@@ -91,7 +91,8 @@ fn cause_phrase(stall: &Stall) -> String {
         Cause::Lock | Cause::Gil => {
             let mut of_cause = stall.stacks.iter().filter(|stack| stack.cause == stall.cause);
             if let Some(holder) = of_cause.find_map(|stack| stack.holder.as_ref()) {
-                phrase.push_str(&format!(" held by {} ({})", holder.thread, holder.tid));
+                let link = if stall.waits_for_a_thread() { ", waits for" } else { " held by" };
+                phrase.push_str(&format!("{link} {} ({})", holder.thread, holder.tid));
             }
         }
         Cause::Runqueue | Cause::Throttled | Cause::Stopped => {

@@ -166,7 +166,7 @@ impl Text {
         }
         if let Some(holder) = &stack.holder {
             style.blocker = None;
-            lines.push(held_by(holder));
+            lines.push(held_by(holder, stall.waits_for_a_thread()));
             lines.extend(stack::draw(&holder.frames, &style, &mut self.sources));
         }
         lines
@@ -264,10 +264,10 @@ fn outside(stall: &Stall, columns: usize) -> Vec<Line> {
     paragraph("outside", Tone::Plain, &text, columns)
 }
 
-fn held_by(holder: &Holder) -> Line {
+fn held_by(holder: &Holder, is_awaited: bool) -> Line {
     let stack =
         if holder.frames.is_empty() { "; its stack is unknown" } else { "; innermost call first" };
-    labelled("held by")
+    labelled(if is_awaited { "waits for" } else { "held by" })
         .with(Tone::Strong, &holder.thread)
         .with(Tone::Plain, &format!(" ({})", holder.tid))
         .with(Tone::Dim, stack)

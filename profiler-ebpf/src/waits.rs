@@ -1,0 +1,402 @@
+//! What a turn waits for and who makes it wait: noted while it lasts, sent if it was a stall.
+//!
+//! A short wait costs a few stores; descriptors are followed and wakers captured only for waits
+//! that are a good part of the threshold.
+//!
+//! Functions without mangled names are verified by themselves, once, as they take numbers only;
+//! others would be verified again wherever they are called, on each of the ways that lead there.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_probe_read_user, bpf_probe_read_user_str,
+};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, LruHashMap};
+use profiler_common::arch::{
+    TAKES_CLOCK_AND_TIME, TAKES_FD, TAKES_FD_AND_ADDRESS, TAKES_FD_AND_LATE_ADDRESS, TAKES_FD_LIST,
+    TAKES_FD_SETS, TAKES_FOLDER_AND_PATH, TAKES_PATH, TAKES_TIME, UserRegs, takes,
+};
+use profiler_common::capture::Capture;
+use profiler_common::cause;
+use profiler_common::layout::Layout;
+use profiler_common::record::{KIND_RESOURCE, KIND_WAITS};
+use profiler_common::turn::{NO_ENTRY, STACKS, ThreadState};
+use profiler_common::waits::{
+    GIVEN_BYTES, Notes, Object, Other, RESOURCES, Resource, Stopper, Waits, Wake, Waker,
+};
+
+use crate::maps::config;
+use crate::object::{self, field, pointer};
+use crate::switch::{STATE_FROZEN, is_frozen_v2};
+use crate::task::{self, Task};
+use crate::{emit, target, wakes, walk};
+
+/// Where fields lie in this kernel, set before loading.
+#[unsafe(no_mangle)]
+pub(crate) static LAYOUT: Layout = Layout::UNKNOWN;
+
+macro_rules! layout {
+    ($field:ident) => {
+        $crate::maps::constant(&$crate::waits::LAYOUT.$field)
+    };
+}
+pub(crate) use layout;
+
+#[map]
+pub(crate) static NOTES: Array<Notes> = Array::with_max_entries(32, 0);
+#[map]
+pub(crate) static WAKES: Array<Wake> = Array::with_max_entries(32, 0);
+#[map]
+pub(crate) static RESOURCE_RECORDS: Array<Resource> = Array::with_max_entries(160, 0);
+/// The stack of the thread that ended the longest wait for a lock.
+#[map]
+pub(crate) static HOLDERS: Array<Capture> = Array::with_max_entries(32, 0);
+/// The last stop signal sent to a process.
+#[map]
+pub(crate) static STOPPERS: LruHashMap<u32, Stopper> = LruHashMap::with_max_entries(1024, 0);
+
+/// Waits below this part of the threshold are not worth a look.
+const SIGNIFICANT: u64 = 8;
+/// `__TASK_TRACED`
+const STATE_TRACED: u32 = 8;
+/// `AT_FDCWD`
+const CURRENT_FOLDER: i32 = -100;
+
+#[inline(always)]
+pub(crate) fn notes(slot: u32) -> Option<&'static mut Notes> {
+    // SAFETY: only the slot's own thread's events use its notes. Slots count from 1; without one the
+    // index is beyond the array.
+    NOTES.get_ptr_mut(slot.wrapping_sub(1)).map(|notes| unsafe { &mut *notes })
+}
+
+/// The notes of a thread's turn: blank if they are of another.
+#[inline(always)]
+pub(crate) fn notes_of_turn(slot: u32, number: u64) -> Option<&'static mut Notes> {
+    let notes = notes(slot)?;
+    if notes.waits.header.extra != number {
+        let throttled_ns = notes.throttled_ns;
+        // SAFETY: integers and arrays of integers, for which zero is valid.
+        *notes = unsafe { core::mem::zeroed() };
+        notes.throttled_ns = throttled_ns;
+        notes.waits.header.extra = number;
+    }
+    Some(notes)
+}
+
+#[inline(always)]
+pub(crate) fn is_significant(ns: u64) -> bool {
+    ns >= config!(threshold_ns) / SIGNIFICANT
+}
+
+/// The current task.
+#[inline(always)]
+pub(crate) fn current() -> Other {
+    // SAFETY: the helper has no preconditions.
+    let ids = unsafe { bpf_get_current_pid_tgid() };
+    let mut other = Other { tgid: (ids >> 32) as u32, tid: ids as u32, ..Other::default() };
+    // SAFETY: the buffer has the size that is passed.
+    unsafe { bpf_get_current_comm((&raw mut other.comm).cast(), other.comm.len() as u32) };
+    other
+}
+
+/// Any task.
+#[inline(always)]
+pub(crate) fn other(task: Task) -> Other {
+    Other {
+        tgid: task::tgid(task),
+        tid: task::tid(task),
+        comm: field(task, layout!(task_comm), [0; 16]),
+    }
+}
+
+/// A sleep in a turn begins. The current task is the one that sleeps, so its memory can be read.
+#[inline(always)]
+pub(crate) fn begin(state: &ThreadState, cause: u8, nr: i32, sleep_state: u32) {
+    let turn = state.record.turn.number;
+    let (futex, how) = (state.futex, u64::from(sleep_state) << 32 | u64::from(nr as u32));
+    waits_begin(state.slot, turn, u32::from(cause), how, futex);
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn waits_begin(slot: u32, turn: u64, cause: u32, how: u64, futex: u64) -> u32 {
+    let Some(notes) = notes_of_turn(slot, turn) else { return 0 };
+    // SAFETY: the helper has no preconditions.
+    let ids = unsafe { bpf_get_current_pid_tgid() };
+    notes.tid = ids as u32;
+    notes.described = 0;
+    notes.address = 0;
+    if cause == u32::from(cause::SYSCALL) {
+        waits_ask(slot, how as u32);
+    } else if cause == u32::from(cause::LOCK) {
+        notes.address = futex;
+        let words = (&raw mut notes.words).cast();
+        let bytes = size_of_val(&notes.words) as u32;
+        // SAFETY: a checked read of the size of the destination.
+        let failed = unsafe { bpf_probe_read_user(words, bytes, futex as *const c_void) };
+        notes.readable = u32::from(failed == 0);
+    } else if cause == u32::from(cause::STOPPED) {
+        stopped((ids >> 32) as u32, &mut notes.waits, (how >> 32) as u32);
+    }
+    0
+}
+
+#[inline(always)]
+fn stopped(tgid: u32, waits: &mut Waits, sleep_state: u32) {
+    let task = task::current();
+    if sleep_state & STATE_FROZEN != 0 || is_frozen_v2(task) {
+        waits.frozen = 1;
+    } else if sleep_state & STATE_TRACED != 0 {
+        waits.tracer = other(pointer(task, layout!(task_parent)));
+    } else if let Some(stopper) = unsafe { STOPPERS.get(tgid) } {
+        waits.stopper = stopper.who;
+        waits.stop_signal = stopper.signal;
+    }
+}
+
+/// Notes what a system call was asked to do.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn waits_ask(slot: u32, nr: u32) -> u32 {
+    let nr = nr as i32;
+    let Some(notes) = notes(slot) else { return 0 };
+    let Some(resource) = resource(slot, notes.spare) else { return 0 };
+    let mut regs = UserRegs::ZERO;
+    if !task::current_regs(&mut regs) {
+        return 0;
+    }
+    let args = regs.args();
+    let class = takes(i64::from(nr));
+    resource.nr = nr;
+    resource.args = args;
+    resource.given_len = 0;
+    resource.walked_len = 0;
+    resource.fd = -1;
+    notes.described = 1;
+    let given = (&raw mut resource.given).cast::<u8>();
+    let mut from = 0_u64;
+    let mut bytes = 0_u32;
+    if class == TAKES_FD || class == TAKES_FD_AND_ADDRESS || class == TAKES_FD_AND_LATE_ADDRESS {
+        resource.fd = args[0] as i32;
+    }
+    if class == TAKES_PATH || class == TAKES_FOLDER_AND_PATH {
+        let path = if class == TAKES_PATH { args[0] } else { args[1] };
+        // SAFETY: a checked read of at most the destination's size.
+        let copied = unsafe {
+            bpf_probe_read_user_str(given.cast(), GIVEN_BYTES as u32, path as *const c_void)
+        };
+        if copied > 0 {
+            resource.given_len = copied as u32;
+        }
+    } else if class == TAKES_TIME {
+        (from, bytes) = (args[0], 16);
+    } else if class == TAKES_CLOCK_AND_TIME {
+        (from, bytes) = (args[2], 16);
+    } else if class == TAKES_FD_AND_ADDRESS {
+        (from, bytes) = (args[1], args[2] as u32);
+    } else if class == TAKES_FD_AND_LATE_ADDRESS {
+        (from, bytes) = (args[4], args[5] as u32);
+    } else if class == TAKES_FD_LIST {
+        (from, bytes) = (args[0], (args[1] as u32).wrapping_mul(8));
+    } else if class == TAKES_FD_SETS {
+        (from, bytes) = (if args[1] != 0 { args[1] } else { args[2] }, 120);
+    }
+    if from == 0 {
+        return 0;
+    }
+    if bytes > 127 {
+        bytes = 120;
+    }
+    // Through memory, so that the compiler can't know the bound and the verifier sees the mask.
+    // SAFETY: a valid reference.
+    let bytes = unsafe {
+        core::ptr::write_volatile(&raw mut resource.given_len, bytes);
+        core::ptr::read_volatile(&raw const resource.given_len) & 127
+    };
+    // SAFETY: a checked read of less than the destination's size.
+    if unsafe { bpf_probe_read_user(given.cast(), bytes, from as *const c_void) } != 0 {
+        resource.given_len = 0;
+    } else if class == TAKES_FD_LIST && bytes >= 8 {
+        // SAFETY: four bytes were just written there.
+        resource.fd = unsafe { given.cast::<i32>().read_unaligned() };
+    } else if class == TAKES_FD_SETS {
+        // SAFETY: more bytes were just written there.
+        let first = unsafe { given.cast::<u64>().read_unaligned() };
+        if first != 0 {
+            resource.fd = first.trailing_zeros() as i32;
+        }
+    }
+    0
+}
+
+#[inline(always)]
+fn resource(slot: u32, index: u32) -> Option<&'static mut Resource> {
+    if index >= RESOURCES as u32 {
+        return None;
+    }
+    let at = slot.wrapping_sub(1).wrapping_mul(RESOURCES as u32).wrapping_add(index);
+    // SAFETY: only the slot's own thread's events use its resources.
+    RESOURCE_RECORDS.get_ptr_mut(at).map(|resource| unsafe { &mut *resource })
+}
+
+/// A sleep in a turn has ended.
+#[inline(always)]
+pub(crate) fn end(state: &ThreadState, task: u64, cause: u8, ns: u64) {
+    let known_stall = state.record.turn.open << 8;
+    let turn = state.record.turn.number;
+    waits_end(state.slot | (known_stall | u32::from(cause)) << 16, turn, ns, state.wake_ns, task);
+}
+
+/// `which` is the slot, and above it the cause and whether the turn is known to be a stall.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn waits_end(which: u32, turn: u64, ns: u64, wake_ns: u64, task: u64) -> u32 {
+    let (slot, cause, known_stall) = (which & 0xffff, which >> 16 & 0xff, which >> 24);
+    if cause == u32::from(cause::SYSCALL) && (known_stall != 0 || is_significant(ns)) {
+        waits_keep(slot, turn, ns, wake_ns, task);
+    } else if cause == u32::from(cause::LOCK) && is_significant(ns) {
+        keep_lock(slot, turn, ns, wake_ns);
+    }
+    0
+}
+
+#[inline(always)]
+fn keep_lock(slot: u32, turn: u64, ns: u64, wake_ns: u64) {
+    let Some(notes) = notes(slot) else { return };
+    if notes.waits.header.extra != turn {
+        return;
+    }
+    let lock = &mut notes.waits.lock;
+    if ns <= lock.ns || notes.address == 0 {
+        return;
+    }
+    lock.ns = ns;
+    lock.address = notes.address;
+    lock.words = notes.words;
+    lock.readable = notes.readable;
+    lock.stack = NO_STACK;
+    if let Some(state) = target::thread(notes.tid) {
+        let entry = state.off_entry as usize & (STACKS - 1);
+        if state.off_entry != NO_ENTRY {
+            lock.stack = state.record.turn.stacks[entry].id;
+        }
+    }
+    lock.waker = waker_of(slot, wake_ns);
+}
+
+/// The stack has no number.
+pub(crate) const NO_STACK: u32 = u32::MAX;
+
+/// Who woke a thread at that time, if it was seen.
+#[inline(always)]
+fn waker_of(slot: u32, wake_ns: u64) -> Waker {
+    let seen = WAKES.get(slot.wrapping_sub(1)).map(|wake| wake.waker);
+    match seen {
+        Some(waker) if waker.time_ns == wake_ns => waker,
+        _ => Waker::default(),
+    }
+}
+
+/// Keeps what a system call slept for, if this was the longest sleep in it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn waits_keep(slot: u32, turn: u64, ns: u64, wake_ns: u64, task: u64) -> u32 {
+    let Some(notes) = notes(slot) else { return 0 };
+    let task = task as Task;
+    let spare = notes.spare;
+    let Some(resource) = resource(slot, spare) else { return 0 };
+    if notes.described == 0 || notes.waits.header.extra != turn {
+        return 0;
+    }
+    notes.described = 0;
+    let nr = resource.nr;
+    // The next spare one: that of the same call, else a free one, else that of the shortest sleep.
+    let mut next = RESOURCES as u32;
+    let mut least = u64::MAX;
+    for index in 0..RESOURCES {
+        if index as u32 == spare {
+            continue;
+        }
+        let kept = notes.kept_ns[index];
+        if kept != 0 && notes.kept_nr[index] == nr {
+            next = index as u32;
+            least = kept;
+            break;
+        }
+        if kept < least {
+            next = index as u32;
+            least = kept;
+        }
+    }
+    if ns <= least && least != 0 {
+        return 0;
+    }
+    if next as usize >= RESOURCES || spare as usize >= RESOURCES {
+        return 0;
+    }
+    notes.kept_ns[next as usize] = 0;
+    notes.kept_ns[spare as usize] = ns;
+    notes.kept_nr[spare as usize] = nr;
+    notes.spare = next;
+    resource.slept_ns = ns;
+    resource.walked_len = 0;
+    resource.object = Object::NONE;
+    resource.waker = waker_of(slot, wake_ns);
+    let class = takes(i64::from(nr));
+    if class == TAKES_PATH || class == TAKES_FOLDER_AND_PATH {
+        let absolute = resource.given_len > 0 && resource.given[0] == b'/';
+        if absolute {
+            return 0;
+        }
+        let folder = if class == TAKES_PATH { CURRENT_FOLDER } else { resource.args[0] as i32 };
+        if folder == CURRENT_FOLDER {
+            let fs = pointer(task, layout!(task_fs));
+            let start = walk::Place {
+                dentry: pointer(fs, layout!(fs_pwd_dentry)),
+                mount: pointer(fs, layout!(fs_pwd_mount)),
+            };
+            walk::up(resource, task, start);
+            return 0;
+        }
+        resource.fd = folder;
+    }
+    object::describe(resource, task);
+    0
+}
+
+/// Sends what is known of the turn that has just ended.
+#[inline(always)]
+pub(crate) fn send(state: &ThreadState) {
+    let header = &state.record.header;
+    waits_send(state.slot, state.record.turn.number, header.tgid, header.tid);
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn waits_send(slot: u32, turn: u64, tgid: u32, tid: u32) -> u32 {
+    let Some(notes) = notes(slot) else { return 0 };
+    if notes.waits.header.extra == turn {
+        for index in 0..RESOURCES {
+            if notes.kept_ns[index] != 0 && index as u32 != notes.spare {
+                if let Some(resource) = resource(slot, index as u32) {
+                    resource.header.kind = KIND_RESOURCE;
+                    resource.header.tgid = tgid;
+                    resource.header.tid = tid;
+                    resource.header.extra = turn;
+                    emit::record(resource);
+                }
+            }
+        }
+        notes.waits.header.kind = KIND_WAITS;
+        notes.waits.header.tgid = tgid;
+        notes.waits.header.tid = tid;
+        emit::record(&notes.waits);
+    }
+    if let Some(wake) = WAKES.get(slot.wrapping_sub(1))
+        && wake.holder_turn == turn
+    {
+        wakes::send_holder(slot.wrapping_sub(1));
+    }
+    0
+}

@@ -1,0 +1,207 @@
+//! What a stalled thread waited for, and who made it wait: one program for each kind, all watched
+//! together, each with the truth of its own.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::fixtures::{Folder, c};
+use crate::gate::{enter, patience};
+use crate::process::Process;
+use crate::report::{Report, Stall};
+use crate::stallscope::Watch;
+use crate::truth::Truth;
+
+/// What must be said of one kind of blocking call.
+struct Row {
+    /// Argument of `causes`, and endpoint of its truths.
+    name: &'static str,
+    cause: &'static str,
+    detail: Option<&'static str>,
+    /// System call of the resource, and the resource with `{folder}`, `{helper}` and what else the
+    /// program said in the place of names; `*` is any text.
+    resource: Option<(&'static str, &'static str)>,
+    /// Thread and function of the holder.
+    holder: Option<(&'static str, &'static str)>,
+}
+
+const BLANK: Row = Row { name: "", cause: "syscall", detail: None, resource: None, holder: None };
+
+const ROWS: [Row; 14] = [
+    Row {
+        name: "pipe",
+        resource: Some(("read", "pipe *, other end pid {helper} (slow-writer)")),
+        ..BLANK
+    },
+    Row { name: "fifo", resource: Some(("openat", "{folder}/fifo")), ..BLANK },
+    Row { name: "hostile", resource: Some(("openat", "{folder}/xxxx*forged/fifo[31m")), ..BLANK },
+    Row { name: "tty", resource: Some(("write", "tty {terminal}")), ..BLANK },
+    Row { name: "tcp", resource: Some(("recvfrom", "tcp {client} -> {server}")), ..BLANK },
+    Row {
+        name: "datagram",
+        resource: Some((
+            "sendto",
+            "unix datagram -> {folder}/log, other end pid {helper} (slow-logger)",
+        )),
+        ..BLANK
+    },
+    Row {
+        name: "eventfd",
+        resource: Some(("read", "eventfd, other end thread {helper} (event-writer)")),
+        ..BLANK
+    },
+    Row { name: "child", resource: Some(("wait4", "child {helper} (sleep)")), ..BLANK },
+    Row { name: "sleep", resource: Some(("clock_nanosleep", "80ms asked for")), ..BLANK },
+    Row {
+        name: "flock",
+        resource: Some(("flock", "{folder}/lockfile locked by pid {helper} (lock-holder)")),
+        ..BLANK
+    },
+    Row { name: "mutex", cause: "lock", holder: Some(("mutex-holder", "hold_mutex")), ..BLANK },
+    Row { name: "rwlock", cause: "lock", holder: Some(("rwlock-writer", "write_locked")), ..BLANK },
+    Row {
+        name: "condvar",
+        cause: "lock",
+        detail: Some("condvar"),
+        holder: Some(("signaller", "signal_late")),
+        ..BLANK
+    },
+    Row {
+        name: "join",
+        cause: "lock",
+        detail: Some("join"),
+        holder: Some(("short-lived", "start_thread")),
+        ..BLANK
+    },
+];
+
+/// A running `causes`.
+pub(crate) struct Running {
+    pub(crate) process: Process,
+    folder: Folder,
+}
+
+impl Running {
+    pub(crate) fn start(row: &str) -> Self {
+        let folder = Folder::new(&format!("waits-{row}"));
+        let process = Process::start(Command::new(c("causes")).arg(row).arg(folder.path()));
+        process.wait_for_key("ready");
+        Self { process, folder }
+    }
+
+    pub(crate) fn begin(&self) {
+        self.folder.write("begin", "");
+    }
+
+    pub(crate) fn wait_until_finished(&self) {
+        self.process
+            .wait_for_json(patience(20), |json| json.get("finished").cloned())
+            .unwrap_or_else(|| panic!("not finished: {}", self.process.stdout()));
+    }
+
+    /// What the program said about itself, by key; of several, the last one before the truth with
+    /// this number: children that live for one call only.
+    pub(crate) fn said(&self, key: &str, truth: usize) -> String {
+        let mut truths = 0;
+        let mut said = None;
+        for line in self.process.lines() {
+            if truths > truth {
+                break;
+            }
+            let Ok(json) = serde_json::from_str::<Value>(&line.text) else { continue };
+            said = json.get(key).cloned().or(said);
+            truths += usize::from(Truth::parse(&line.text).is_some());
+        }
+        match said.unwrap_or_else(|| panic!("no {key}: {}", self.process.stdout())) {
+            Value::String(text) => text,
+            other => other.to_string(),
+        }
+    }
+
+    fn fill_in(&self, pattern: &str, truth: usize) -> String {
+        let mut text = pattern.replace("{folder}", &self.folder.path().display().to_string());
+        for key in ["helper", "terminal", "client", "server"] {
+            let place = format!("{{{key}}}");
+            if text.contains(&place) {
+                text = text.replace(&place, &self.said(key, truth));
+            }
+        }
+        text
+    }
+}
+
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        Some((start, end)) => {
+            text.len() >= start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
+        }
+        None => pattern == text,
+    }
+}
+
+/// Watches some programs together while each makes its calls.
+fn watch(rows: &[&str]) -> (Vec<Running>, Report) {
+    let running: Vec<Running> = rows.iter().map(|row| Running::start(row)).collect();
+    let pids: Vec<String> = running.iter().map(|one| one.process.pid().to_string()).collect();
+    let more: Vec<&str> = pids[1..].iter().flat_map(|pid| ["--pid", pid]).collect();
+    let watch = Watch::profile_with(running[0].process.pid(), &more);
+    for one in &running {
+        one.begin();
+    }
+    for one in &running {
+        one.wait_until_finished();
+    }
+    (running, watch.settle_and_stop())
+}
+
+/// The stall that a call was in.
+fn stall_of<'a>(report: &'a Report, truth: &Truth) -> &'a Stall {
+    let mut stalls = report.stalls.iter().filter(|stall| !stall.ongoing && truth.is_in(stall));
+    let stall = stalls.next().unwrap_or_else(|| panic!("no stall for {truth:?}: {report:#?}"));
+    assert!(stalls.next().is_none(), "two stalls for {truth:?}: {report:#?}");
+    stall
+}
+
+fn check(row: &Row, running: &Running, number: usize, stall: &Stall) {
+    assert_eq!((&*stall.cause, stall.detail.as_deref()), (row.cause, row.detail), "{stall:#?}");
+    let blocker = stall.blocker.as_ref().expect("checked on reading");
+    assert!(blocker.file.as_deref().is_some_and(|file| file.ends_with("causes.c")), "{stall:#?}");
+    // What the machine's load adds (CPU, run queue) is left out; nothing else may be blamed.
+    for other in ["syscall", "lock", "gil", "fault", "throttled", "stopped"] {
+        let ns = stall.ledger(&format!("{other}_ns"));
+        let most = if other == row.cause { stall.duration_ns } else { stall.duration_ns / 20 };
+        assert!(ns <= most, "{other} {ns}: {stall:#?}");
+    }
+    if let Some((call, pattern)) = row.resource {
+        let wanted = running.fill_in(pattern, number);
+        let found = stall.syscalls.iter().find(|slept| slept.name == call);
+        let found = found.and_then(|slept| slept.resource.as_deref());
+        assert!(found.is_some_and(|found| matches(&wanted, found)), "{wanted:?}: {stall:#?}");
+        assert!(!found.unwrap_or_default().contains(char::is_control), "{stall:#?}");
+    }
+    if let Some((thread, function)) = row.holder {
+        let holder =
+            stall.stack().holder.as_ref().unwrap_or_else(|| panic!("no holder: {stall:#?}"));
+        assert_eq!(&*holder.thread, thread, "{stall:#?}");
+        assert_eq!(holder.tid.to_string(), running.said("helper", number), "{stall:#?}");
+        assert!(holder.frames.iter().any(|frame| frame.function == function), "{holder:#?}");
+        // The one that waits is not to blame for what the other holds.
+        assert_ne!(holder.tid, stall.tid);
+    } else {
+        assert!(stall.stacks.iter().all(|stack| stack.holder.is_none()), "{stall:#?}");
+    }
+    assert!(stall.outside.is_none() && stall.advice.is_some(), "{stall:#?}");
+}
+
+#[test]
+fn every_wait_is_named_with_its_resource_or_its_holder() {
+    let Some(_turn) = enter() else { return };
+    let (running, report) = watch(&ROWS.each_ref().map(|row| row.name));
+    for (row, running) in ROWS.iter().zip(&running) {
+        let truths = running.process.truths();
+        assert!(!truths.is_empty());
+        for (number, truth) in truths.iter().enumerate() {
+            check(row, running, number, stall_of(&report, truth));
+        }
+    }
+}
