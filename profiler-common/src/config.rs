@@ -35,8 +35,8 @@ pub struct Config {
     pub task_exec_start: u32,
     /// Offset of `task_struct.se.sum_exec_runtime`.
     pub task_sum_exec: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// Offset of `task_struct.thread.fsbase`; 0 if there is none.
+    pub task_thread_pointer: u32,
 }
 
 /// A watched process.

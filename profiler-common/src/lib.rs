@@ -14,6 +14,7 @@ pub mod config;
 pub mod counters;
 pub mod histogram;
 pub mod layout;
+pub mod python;
 pub mod record;
 pub mod turn;
 pub mod waits;

@@ -3,6 +3,7 @@
 use crate::capture::{Capture, CaptureHead};
 use crate::config::{Adopt, Config, FutexKey, Target};
 use crate::layout::Layout;
+use crate::python::{Python, PythonStack};
 use crate::turn::ThreadState;
 use crate::waits::Wake;
 
@@ -16,4 +17,16 @@ macro_rules! pod {
     };
 }
 
-pod!(Adopt, Capture, CaptureHead, Config, FutexKey, Layout, Target, ThreadState, Wake);
+pod!(
+    Adopt,
+    Capture,
+    CaptureHead,
+    Config,
+    FutexKey,
+    Layout,
+    Python,
+    PythonStack,
+    Target,
+    ThreadState,
+    Wake
+);

@@ -47,6 +47,12 @@ pub const KIND_WAITS: u32 = 21;
 /// thread that waited.
 pub const KIND_HOLDER: u32 = 22;
 
+/// A [`PythonHead`](crate::python::PythonHead) and its frames.
+pub const KIND_PYTHON: u32 = 23;
+
+/// In the flags of [`KIND_CAPTURE`]: the record before had its interpreter's frames.
+pub const FLAG_PYTHON: u32 = 1;
+
 /// A sample on CPU whose stack is known but for its innermost address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,8 +65,8 @@ pub struct Leaf {
     pub weight_ns: u64,
     /// Number of the stack in its turn's table.
     pub id: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// Distance of the interpreter's instruction from its code object; 0 without an interpreter.
+    pub instr: u32,
 }
 
 /// In the flags of [`KIND_TURN`]: every poll of the thread was seen during the turn.

@@ -63,7 +63,8 @@ pub(crate) fn take(
     let stack_end = unsafe { STACK_ENDS.get(state.record.header.tid) }.copied().unwrap_or(0);
     copy_stack(stack_end, capture);
     let key = fingerprint(state.record.header.tgid, capture, subject);
-    Some((capture, key))
+    let frames = crate::python::walk(state, capture, subject.cause);
+    Some((capture, key ^ frames))
 }
 
 /// Copies the user stack page by page: one flat read would fail at the first hole.

@@ -47,6 +47,7 @@ pub(crate) fn capture(state: &ThreadState, buffer: u32, kind: u32, total_ns: u64
     capture.head.header.kind = kind;
     capture.head.total_ns = total_ns;
     capture.head.count = samples;
+    crate::python::send(state, buffer, capture);
     // The verifier wants the bound right before the use; read it again to keep it there.
     // SAFETY: a plain read of a valid reference.
     let bytes = unsafe { core::ptr::read_volatile(&raw const capture.head.bytes) };

@@ -12,6 +12,7 @@ mod lifecycle;
 mod maps;
 mod object;
 mod park;
+mod python;
 mod quota;
 mod rivals;
 mod snapshot;

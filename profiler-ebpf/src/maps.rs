@@ -26,7 +26,7 @@ pub(crate) static CONFIG: Config = Config {
     task_jobctl: 0,
     task_exec_start: 0,
     task_sum_exec: 0,
-    reserved: 0,
+    task_thread_pointer: 0,
 };
 
 /// Reads a constant that user space has set.

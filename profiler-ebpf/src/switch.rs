@@ -10,14 +10,14 @@ use profiler_common::config::{
     TARGET_LEARN_FUTEXES,
 };
 use profiler_common::counters::Counter;
-use profiler_common::record::{KIND_FUTEX, KIND_LOOP};
+use profiler_common::record::{Header, KIND_FUTEX, KIND_LOOP};
 use profiler_common::turn::{NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_POLL, Phase, ThreadState};
 
 use crate::capture::{self, Subject};
 use crate::maps::{ADOPT, FUTEXES, SHARED, SLOTS, TARGETS, config};
 use crate::target::{self, armed_since};
 use crate::task::{self, Task};
-use crate::{count, emit, quota, rivals, waits, wakes};
+use crate::{count, emit, python, quota, rivals, waits, wakes};
 
 /// `__TASK_STOPPED | __TASK_TRACED` (unchanged since Linux 2.6.33).
 const STATE_STOPPED: u32 = 0x4 | 0x8;
@@ -151,6 +151,10 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32, regs: &UserReg
         return Off::Park(class);
     }
     if is_futex(nr) {
+        let Header { tgid, tid, .. } = state.record.header;
+        if python::lock_of(tgid, tid, regs.arg0()).is_some() {
+            return Off::Sleep { cause: cause::GIL, nr: nr as i32 };
+        }
         state.futex_sleeps += 1;
         state.futex = regs.arg0();
         if state.announced == 0 && state.futex_sleeps > state.poll_same {

@@ -75,6 +75,17 @@ pub(crate) fn sum_exec(task: Task) -> u64 {
     unsafe { read(task.wrapping_add(config!(task_sum_exec) as usize), 0) }
 }
 
+/// The thread pointer of the current thread (`pthread_self` of the C libraries); 0 if it is not known.
+#[inline(always)]
+pub(crate) fn thread_pointer() -> u64 {
+    let offset = config!(task_thread_pointer) as usize;
+    if offset == 0 {
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { read(current().wrapping_add(offset), 0) }
+}
+
 /// The current task.
 #[inline(always)]
 pub(crate) fn current() -> Task {

@@ -65,7 +65,7 @@ pub(crate) fn tick(ctx: *mut c_void) {
                 ip: ip.0,
                 weight_ns: weight,
                 id: known.id,
-                reserved: 0,
+                instr: crate::python::leaf(state),
             });
         }
         switch::send_if_stall(state, entry, now);

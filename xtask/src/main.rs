@@ -14,6 +14,7 @@ mod demo;
 mod dist;
 mod kernels;
 mod object_record;
+mod python_offsets;
 mod rustc_wrapper;
 mod source_tree;
 mod test;
@@ -42,6 +43,8 @@ enum Command {
     Kernels(kernels::Options),
     /// Measure what watching costs redis-server
     Bench(bench::Options),
+    /// Ask builds of CPython that have debug information where the fields of its structures lie
+    PythonOffsets(python_offsets::Options),
     /// Check what the compiler does not: object, links, names, sizes, leftovers, format, lints
     Tidy(tidy::Options),
     /// Pack a release tarball
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Kernels(options) => kernels::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::PythonOffsets(options) => python_offsets::run(&options),
         Command::Tidy(options) => tidy::run(&options),
         Command::Dist(options) => dist::run(&options),
     };

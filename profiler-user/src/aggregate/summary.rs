@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::PoolSummary;
 use crate::blame::{Blocker, Runtime, Word, words};
 use crate::stalls::{Cause, Ledger};
 
@@ -117,6 +118,9 @@ fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String,
 pub struct Summary {
     /// One entry per loop thread.
     pub loops: Vec<LoopSummary>,
+    /// One entry per thread pool.
+    #[serde(default)]
+    pub pools: Vec<PoolSummary>,
     /// One entry per blocker, largest total first.
     pub blockers: Vec<BlockerSummary>,
     /// How the measurement went.

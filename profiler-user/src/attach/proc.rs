@@ -123,6 +123,37 @@ pub fn thread_group(tid: u32) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// It runs, or is gone.
+    No,
+    /// In this system call.
+    InCall(i64),
+    /// Outside of any.
+    Outside,
+}
+
+/// What a thread waits for at the moment.
+#[must_use]
+pub fn waiting(pid: u32, tid: u32) -> Waiting {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
+    match text.split_whitespace().next().map(str::parse) {
+        Some(Ok(-1)) => Waiting::Outside,
+        Some(Ok(nr)) => Waiting::InCall(nr),
+        _ => Waiting::No,
+    }
+}
+
+/// A thread's id in the innermost namespace of process ids that it is in.
+#[must_use]
+pub fn innermost_tid(pid: u32, tid: u32) -> Option<u32> {
+    let status = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let text = String::from_utf8_lossy(&status);
+    let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_whitespace().next_back()?.parse().ok()
+}
+
 /// Whether a process has an epoll instance: it runs an event loop somewhere.
 #[must_use]
 pub fn has_epoll(pid: u32) -> bool {

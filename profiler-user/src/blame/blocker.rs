@@ -14,7 +14,12 @@ pub type NamedStack = Stack;
 /// Stacks are grouped by the function of their innermost user frame: a loop that spins over ten
 /// lines is one culprit, not ten. The line is the heaviest one in that function.
 #[must_use]
-pub fn blocker(cause: Cause, ledger: &Ledger, stacks: &[Stack]) -> Option<Blocker> {
+pub fn blocker(
+    cause: Cause,
+    detail: Option<&str>,
+    ledger: &Ledger,
+    stacks: &[Stack],
+) -> Option<Blocker> {
     if !cause.has_blocker() {
         return None;
     }
@@ -22,7 +27,13 @@ pub fn blocker(cause: Cause, ledger: &Ledger, stacks: &[Stack]) -> Option<Blocke
     type Held<'a> = (u64, Vec<(&'a Frame, u64)>);
     let mut functions: HashMap<(&str, Option<&str>), Held<'_>> = HashMap::new();
     for stack in stacks.iter().filter(|stack| stack.cause == cause) {
-        let Some(frame) = culprit(&stack.frames) else { continue };
+        let frame = match cause {
+            // Who waits for the lock is its victim.
+            Cause::Gil => stack.holder.as_ref().and_then(|holder| culprit(&holder.frames)),
+            _ if detail == Some("gc") => collector(&stack.frames),
+            _ => culprit(&stack.frames),
+        };
+        let Some(frame) = frame else { continue };
         let group = functions.entry((&frame.function, frame.file.as_deref())).or_default();
         group.0 += stack.total_ns;
         match group.1.iter_mut().find(|(known, _)| known.line == frame.line) {
@@ -55,6 +66,22 @@ fn culprit(frames: &[Frame]) -> Option<&Frame> {
         .or_else(|| inner_first().find(|frame| frame.user_code))
         .or_else(|| inner_first().find(|f| f.named && f.kind != FrameKind::Kernel))
         .or_else(|| inner_first().find(|frame| frame.named))
+}
+
+/// The function of the garbage collector that code of the interpreter called: whoever allocated
+/// when it was due is not to blame. A collection that the code asked for is the caller's.
+fn collector(frames: &[Frame]) -> Option<&Frame> {
+    let python = frames.iter().rposition(|frame| frame.kind == FrameKind::Python);
+    let native = &frames[python.map_or(0, |index| index + 1)..];
+    let called = |frame: &&Frame| matches!(&*frame.function, "gc_collect" | "gc_collect_impl");
+    if native.iter().any(|frame| called(&frame)) {
+        return culprit(frames);
+    }
+    const COLLECTOR: [&str; 4] = ["gc_collect_", "collect_", "_PyGC_", "_Py_RunGC"];
+    native
+        .iter()
+        .find(|f| f.named && COLLECTOR.iter().any(|name| f.function.starts_with(name)))
+        .or_else(|| native.iter().find(|f| f.kind == FrameKind::Native))
 }
 
 #[cfg(test)]
@@ -90,7 +117,7 @@ mod tests {
             stack(Cause::Cpu, 25, vec![frame("spin", 6, true)]),
             stack(Cause::Syscall, 999, vec![frame("reader", 7, true)]),
         ];
-        let blocker = blocker(Cause::Cpu, &ledger, &stacks).expect("a blocker");
+        let blocker = blocker(Cause::Cpu, None, &ledger, &stacks).expect("a blocker");
         assert_eq!((&*blocker.function, blocker.line), ("spin", Some(6)));
         assert!((blocker.share - 0.45).abs() < 1e-9);
     }
@@ -101,7 +128,7 @@ mod tests {
         ledger.add(Cause::Runqueue, 100);
         let stacks = vec![stack(Cause::Runqueue, 100, vec![frame("victim", 1, true)])];
         for cause in [Cause::Runqueue, Cause::Throttled, Cause::Stopped, Cause::Unexplained] {
-            assert!(blocker(cause, &ledger, &stacks).is_none());
+            assert!(blocker(cause, None, &ledger, &stacks).is_none());
         }
     }
 
@@ -112,7 +139,7 @@ mod tests {
         let mut unnamed = frame("libx.so+0x10", 0, false);
         unnamed.named = false;
         let frames = vec![frame("main", 1, false), frame("nanosleep", 2, false), unnamed];
-        let found = blocker(Cause::Syscall, &ledger, &[stack(Cause::Syscall, 10, frames)]);
+        let found = blocker(Cause::Syscall, None, &ledger, &[stack(Cause::Syscall, 10, frames)]);
         assert_eq!(&*found.expect("a blocker").function, "nanosleep");
     }
 }

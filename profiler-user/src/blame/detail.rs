@@ -2,6 +2,7 @@
 
 use super::{Stack, SyscallUse, is_name_server, waiting};
 use crate::stalls::{Cause, Ledger};
+use crate::symbolize::{Frame, FrameKind};
 
 /// Calls that create a process: their CPU time is the copying of page tables.
 const FORK_CALLS: [&str; 5] = ["clone", "clone3", "fork", "vfork", "execve"];
@@ -17,6 +18,23 @@ const RESOLVER: [&str; 6] = [
     "__res_nsend",
 ];
 
+/// Python's import system: frames of a module that is being imported lie above it.
+fn is_import(frame: &Frame) -> bool {
+    frame.kind == FrameKind::Python
+        && matches!(&*frame.function, "_find_and_load" | "_find_and_load_unlocked")
+        && frame.file.as_deref().is_some_and(|file| file.contains("importlib._bootstrap"))
+}
+
+/// CPython's own regular expressions, by the functions of its engine.
+fn is_regex(stack: &Stack) -> bool {
+    let native = stack.frames.iter().rev().take_while(|frame| frame.kind != FrameKind::Python);
+    native.filter(|frame| frame.named).any(|frame| {
+        ["sre_ucs1_match", "sre_ucs2_match", "sre_ucs4_match", "sre_search", "sre_match"]
+            .iter()
+            .any(|name| frame.function.starts_with(name))
+    })
+}
+
 /// The detail of a stall, where more than half of its cause is of one kind. `calls` names the
 /// system call of each stack, in the same order.
 #[must_use]
@@ -26,6 +44,7 @@ pub fn detail(
     stacks: &[Stack],
     calls: &[Option<&'static str>],
     syscalls: &[SyscallUse],
+    collecting_ns: u64,
 ) -> Option<&'static str> {
     let of_cause = ledger.get(cause);
     let most = |ns: u64| ns > of_cause / 2;
@@ -43,7 +62,18 @@ pub fn detail(
                 call.is_some_and(|name| FORK_CALLS.contains(&name))
                     || stack.frames.iter().any(|f| FORK_KERNEL.contains(&&*f.function))
             });
-            most(forking).then_some("fork")
+            let in_frame =
+                |test: &dyn Fn(&Frame) -> bool| weight(&|stack, _| stack.frames.iter().any(test));
+            let sampled = weight(&|_, _| true);
+            if most(forking) {
+                Some("fork")
+            } else if collecting_ns > sampled / 2 {
+                Some("gc")
+            } else if most(in_frame(&|frame| is_import(frame))) {
+                Some("import")
+            } else {
+                most(weight(&|stack, _| is_regex(stack))).then_some("regex")
+            }
         }
         Cause::Syscall => {
             let resolving = weight(&|stack, _| {
@@ -77,7 +107,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::symbolize::{Frame, FrameKind};
 
     fn stack(cause: Cause, total_ns: u64, functions: &[&str]) -> Stack {
         let frame = |function: &&str| Frame {
@@ -109,18 +138,19 @@ mod tests {
     fn cpu_time_in_a_fork_is_a_fork_by_its_call_or_by_the_kernels_function() {
         let cpu = ledger(Cause::Cpu);
         let stacks = [stack(Cause::Cpu, 60, &["main"]), stack(Cause::Cpu, 40, &["main"])];
-        let told = |calls: &[Option<&'static str>]| detail(Cause::Cpu, &cpu, &stacks, calls, &[]);
+        let told =
+            |calls: &[Option<&'static str>]| detail(Cause::Cpu, &cpu, &stacks, calls, &[], 0);
         assert_eq!(told(&[Some("clone"), None]), Some("fork"));
         assert_eq!(told(&[Some("read"), Some("clone3")]), None, "less than half");
         assert_eq!(told(&[None, None]), None);
         let stacks = [stack(Cause::Cpu, 60, &["main", "fork", "kernel_clone", "copy_page_range"])];
-        assert_eq!(detail(Cause::Cpu, &cpu, &stacks, &[None], &[]), Some("fork"));
+        assert_eq!(detail(Cause::Cpu, &cpu, &stacks, &[None], &[], 0), Some("fork"));
     }
 
     #[test]
     fn half_is_not_most() {
         let stacks = [stack(Cause::Cpu, 50, &["copy_process"])];
-        assert_eq!(detail(Cause::Cpu, &ledger(Cause::Cpu), &stacks, &[None], &[]), None);
+        assert_eq!(detail(Cause::Cpu, &ledger(Cause::Cpu), &stacks, &[None], &[], 0), None);
     }
 
     #[test]
@@ -131,14 +161,14 @@ mod tests {
         ];
         let calls = [Some("poll"), Some("read")];
         let syscalls = [slept("poll", 70), slept("read", 30)];
-        let told = detail(Cause::Syscall, &ledger(Cause::Syscall), &stacks, &calls, &syscalls);
+        let told = detail(Cause::Syscall, &ledger(Cause::Syscall), &stacks, &calls, &syscalls, 0);
         assert_eq!(told, Some("dns"));
     }
 
     #[test]
     fn sleeps_in_calls_of_one_kind_add_up() {
         let of = |syscalls: &[SyscallUse]| {
-            detail(Cause::Syscall, &ledger(Cause::Syscall), &[], &[], syscalls)
+            detail(Cause::Syscall, &ledger(Cause::Syscall), &[], &[], syscalls, 0)
         };
         assert_eq!(of(&[slept("fsync", 30), slept("fdatasync", 25)]), Some("fsync"));
         assert_eq!(of(&[slept("vfork", 60)]), Some("fork"));
@@ -149,12 +179,12 @@ mod tests {
     #[test]
     fn stacks_of_other_causes_do_not_decide() {
         let stacks = [stack(Cause::Cpu, 100, &["getaddrinfo"])];
-        let told = detail(Cause::Syscall, &ledger(Cause::Syscall), &stacks, &[None], &[]);
+        let told = detail(Cause::Syscall, &ledger(Cause::Syscall), &stacks, &[None], &[], 0);
         assert_eq!(told, None);
         for cause in Cause::ALL.into_iter().filter(|c| !matches!(c, Cause::Cpu | Cause::Syscall)) {
             let stacks = [stack(cause, 100, &["getaddrinfo", "copy_process"])];
             let told =
-                detail(cause, &ledger(cause), &stacks, &[Some("clone")], &[slept("fsync", 100)]);
+                detail(cause, &ledger(cause), &stacks, &[Some("clone")], &[slept("fsync", 100)], 0);
             assert_eq!(told, None, "{cause:?}");
         }
     }

@@ -2,9 +2,11 @@
 
 use profiler_common::arch::UserRegs;
 use profiler_common::capture::{Capture, CaptureHead, PAGE};
+use profiler_common::python::{FRAMES, PythonFrame, PythonHead, PythonStack};
 use profiler_common::record::{
     Header, KIND_CAPTURE, KIND_EXEC, KIND_EXIT, KIND_FORK, KIND_FUTEX, KIND_HOLDER, KIND_LEAF,
-    KIND_LOOP, KIND_RESOURCE, KIND_SNAPSHOT, KIND_TURN, KIND_WAITS, Leaf, Snapshot, TurnRecord,
+    KIND_LOOP, KIND_PYTHON, KIND_RESOURCE, KIND_SNAPSHOT, KIND_TURN, KIND_WAITS, Leaf, Snapshot,
+    TurnRecord,
 };
 use profiler_common::turn::Turn;
 use profiler_common::waits::{Resource, Waits};
@@ -66,6 +68,8 @@ pub enum Event {
         /// The other's stack.
         capture: Box<CaptureEvent>,
     },
+    /// The interpreter's frames of the next capture of the same thread.
+    Python(Box<PythonEvent>),
     /// A sample with a known stack.
     Leaf(LeafEvent),
     /// A stall has ended.
@@ -122,6 +126,31 @@ pub struct CaptureEvent {
     pub kernel: Vec<u64>,
     /// The copied stack.
     pub stack: StackCopy,
+    /// The interpreter's frames.
+    pub python: Option<Box<PythonEvent>>,
+}
+
+/// An interpreter's frames.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PythonEvent {
+    /// Thread.
+    pub tid: u32,
+    /// Turn they belong to.
+    pub turn: u64,
+    /// Number of the stack in its turn.
+    pub id: u32,
+    /// `PYTHON_*` of `profiler_common::python`.
+    pub flags: u32,
+    /// Frames, innermost first.
+    pub frames: Vec<PythonFrame>,
+    /// What `pthread_self` gives in the thread that had the interpreter's lock; 0 if there is none.
+    pub holder: u64,
+    /// Its frames, innermost first.
+    pub holder_frames: Vec<PythonFrame>,
+    /// The current task; 0 if there is none.
+    pub task: u64,
+    /// Copy of the object that names it.
+    pub name: Vec<u8>,
 }
 
 impl CaptureEvent {
@@ -155,6 +184,7 @@ impl CaptureEvent {
             regs: head.regs,
             kernel: head.kernel[..frames].to_vec(),
             stack: StackCopy { base: head.base, mask: head.mask, bytes: copied.to_vec() },
+            python: None,
         }
     }
 }
@@ -197,6 +227,8 @@ pub struct LeafEvent {
     pub id: u32,
     /// Instruction pointer.
     pub ip: u64,
+    /// Distance of the interpreter's instruction from its code object, or its index.
+    pub instr: u32,
     /// CPU time since the sample before.
     pub weight_ns: u64,
 }
@@ -268,6 +300,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
                 turn: header.extra,
                 id: leaf.id,
                 ip: leaf.ip,
+                instr: leaf.instr,
                 weight_ns: leaf.weight_ns,
             })
         }
@@ -282,6 +315,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
                 turn: record.turn,
             }))
         }
+        KIND_PYTHON => Event::Python(Box::new(python(bytes, kind)?)),
         KIND_FORK => Event::Fork { tgid, tid, new_process: header.extra != 0 },
         KIND_EXEC => Event::Exec { tgid },
         KIND_EXIT => Event::Exit { tgid, tid },
@@ -306,6 +340,38 @@ fn capture(bytes: &[u8], kind: u32) -> Result<CaptureEvent, DecodeError> {
     Ok(CaptureEvent::new(&head, &bytes[size_of::<CaptureHead>()..]))
 }
 
+impl PythonEvent {
+    /// Frames that lie in their buffer still.
+    #[must_use]
+    pub fn waiting(stack: &PythonStack) -> Self {
+        Self::new(&stack.head, &stack.stack)
+    }
+
+    fn new(head: &PythonHead, frames: &[PythonFrame]) -> Self {
+        let own = (head.frames as usize).min(frames.len());
+        let all = own.saturating_add(head.holder_frames as usize).min(frames.len());
+        Self {
+            tid: head.header.tid,
+            turn: head.header.extra,
+            id: head.id,
+            flags: head.header.flags,
+            frames: frames[..own].to_vec(),
+            holder: head.holder,
+            holder_frames: frames[own..all].to_vec(),
+            task: head.task,
+            name: head.name_bytes.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        }
+    }
+}
+
+fn python(bytes: &[u8], kind: u32) -> Result<PythonEvent, DecodeError> {
+    let head: PythonHead = read(bytes, kind)?;
+    let frames = bytes[size_of::<PythonHead>()..].chunks_exact(size_of::<PythonFrame>());
+    let frames: Result<Vec<PythonFrame>, _> =
+        frames.take(FRAMES).map(|frame| read(frame, kind)).collect();
+    Ok(PythonEvent::new(&head, &frames?))
+}
+
 fn durations(record: &TurnRecord) -> impl Iterator<Item = u64> {
     let turn = &record.turn;
     let whole = record.header.time_ns.saturating_sub(turn.start_ns);
@@ -326,6 +392,8 @@ trait Plain: Copy {}
 impl Plain for Header {}
 impl Plain for CaptureHead {}
 impl Plain for Leaf {}
+impl Plain for PythonFrame {}
+impl Plain for PythonHead {}
 impl Plain for TurnRecord {}
 impl Plain for Snapshot {}
 impl Plain for Resource {}
@@ -350,7 +418,7 @@ mod tests {
         let mut bytes = vec![0; 32];
         bytes[0] = 99;
         assert_eq!(decode(&bytes).err(), Some(DecodeError::UnknownKind(99)));
-        for kind in (1..=9).chain(20..=22) {
+        for kind in (1..=9).chain(20..=23) {
             bytes[0] = kind;
             let _ = decode(&bytes);
         }

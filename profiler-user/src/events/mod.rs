@@ -8,5 +8,6 @@ mod decode;
 pub use clock::Clock;
 pub use clock::monotonic_ns;
 pub use decode::{
-    CaptureEvent, DecodeError, Event, LeafEvent, SnapshotEvent, StackCopy, TurnEvent, decode,
+    CaptureEvent, DecodeError, Event, LeafEvent, PythonEvent, SnapshotEvent, StackCopy, TurnEvent,
+    decode,
 };

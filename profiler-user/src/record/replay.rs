@@ -88,6 +88,7 @@ pub fn replay(
 fn nothing() -> Summary {
     Summary {
         loops: Vec::new(),
+        pools: Vec::new(),
         blockers: Vec::new(),
         health: Health::default(),
         observed_ns: 0,

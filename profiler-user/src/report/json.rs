@@ -7,10 +7,11 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Report;
-use crate::aggregate::{Health, LoopSummary, Summary};
+use crate::aggregate::{Health, LoopSummary, PoolSummary, Summary};
 use crate::blame::Stall;
 
-/// Writes `stall` objects as they happen, then one `loop` per loop thread and `health` last.
+/// Writes `stall` objects as they happen, then one `loop` per loop thread, one `pool` per
+/// thread pool and `health` last.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 
@@ -20,6 +21,7 @@ pub struct Json;
 enum Line<'a> {
     Stall(&'a Stall),
     Loop(&'a LoopSummary),
+    Pool(&'a PoolSummary),
     Health(&'a Health),
 }
 
@@ -52,6 +54,9 @@ impl Report for Json {
 
     fn finish(&mut self, out: &mut dyn Write, summary: &Summary) -> io::Result<()> {
         self.interval(out, &summary.loops)?;
+        for pool in &summary.pools {
+            Line::Pool(pool).write(out)?;
+        }
         Line::Health(&summary.health).write(out)?;
         out.flush()
     }

@@ -2,8 +2,13 @@
 //!
 //! A runtime is added by one folder or file.
 
+mod python;
 mod recognise;
 mod tokio;
 
-pub use recognise::{ProcessRuntime, recognise};
+pub use python::{
+    Interpreter, NamedPythonStack, NativeFrame, PoolKind, PythonCall, PythonFrames, PythonTask,
+    Worker, merge,
+};
+pub use recognise::{ProcessRuntime, recognise, recognise_python};
 pub use tokio::{FutexUse, classify_futex, is_worker, task_polls};

@@ -45,6 +45,27 @@ pub fn recognise(maps: &ProcessMaps, symbolizer: &mut Symbolizer) -> ProcessRunt
     plain(Runtime::Native)
 }
 
+/// The runtime of a process with an interpreter, by the modules that were imported: a static
+/// interpreter has asyncio built in whether it is used or not, and trio is no binary at all.
+pub fn recognise_python(by_binaries: ProcessRuntime, modules: &[String]) -> ProcessRuntime {
+    let has = |name: &str| modules.iter().any(|module| module == name);
+    let runtime = if modules.is_empty() || by_binaries.parks_in_futex {
+        return by_binaries;
+    } else if has("uvloop.loop") {
+        Runtime::Uvloop
+    } else if has("asyncio.events") {
+        // Libraries that work with either import trio where it is installed.
+        Runtime::Asyncio
+    } else if has("trio") {
+        Runtime::Trio
+    } else if matches!(by_binaries.runtime, Runtime::Asyncio | Runtime::Uvloop) {
+        Runtime::Native
+    } else {
+        by_binaries.runtime
+    };
+    ProcessRuntime { runtime, parks_in_futex: false }
+}
+
 /// The mapping of the main program's code.
 pub(super) fn executable(maps: &ProcessMaps) -> Option<&Mapping> {
     let path = std::fs::read_link(format!("/proc/{}/exe", maps.pid)).ok();
@@ -53,4 +74,25 @@ pub(super) fn executable(maps: &ProcessMaps) -> Option<&Mapping> {
         .iter()
         .find(|m| m.executable && m.is_file() && named.is_some_and(|name| name == &*m.path))
         .or_else(|| maps.all().iter().find(|m| m.executable && m.is_file()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(modules: &[&str], by_binaries: Runtime) -> Runtime {
+        let modules: Vec<String> = modules.iter().map(|&name| name.to_owned()).collect();
+        let by_binaries = ProcessRuntime { runtime: by_binaries, parks_in_futex: false };
+        recognise_python(by_binaries, &modules).runtime
+    }
+
+    #[test]
+    fn what_was_imported_decides_which_loop_a_python_runs() {
+        assert_eq!(with(&["sys", "asyncio.events"], Runtime::Asyncio), Runtime::Asyncio);
+        assert_eq!(with(&["asyncio.events", "uvloop.loop"], Runtime::Uvloop), Runtime::Uvloop);
+        assert_eq!(with(&["sys", "trio"], Runtime::Asyncio), Runtime::Trio);
+        assert_eq!(with(&["trio", "asyncio.events"], Runtime::Asyncio), Runtime::Asyncio);
+        assert_eq!(with(&["sys", "select"], Runtime::Asyncio), Runtime::Native);
+        assert_eq!(with(&[], Runtime::Asyncio), Runtime::Asyncio, "they could not be read");
+    }
 }

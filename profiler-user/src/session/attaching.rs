@@ -17,10 +17,11 @@ use super::processes;
 use super::summary::Loops;
 use super::watch::{Settings, WatchError};
 use super::watcher::Watcher;
-use crate::aggregate::{Aggregate, Unfinished};
+use crate::aggregate::{Aggregate, Pools, Unfinished};
 use crate::attach::{Boundaries, Kernel, KernelOptions, Pinned, proc};
 use crate::cli;
 use crate::events::{self, Clock, Event, SnapshotEvent, monotonic_ns};
+use crate::runtimes::Interpreter;
 use crate::symbolize::Symbolizer;
 use crate::unwind::{LiveModules, Unwinder};
 
@@ -87,6 +88,8 @@ impl<'a> Watcher<'a> {
             last_decision: now,
             last_interval: now,
             last_checkpoint: now,
+            pools: Pools::default(),
+            last_pools: now,
             warnings,
             decode_errors: 0,
             recorder: None,
@@ -132,7 +135,10 @@ impl<'a> Watcher<'a> {
         let learn = if process.runtime.parks_in_futex { TARGET_LEARN_FUTEXES } else { 0 };
         let epoll = if proc::has_epoll(pid) { TARGET_HAS_EPOLL } else { 0 };
         let target = processes::target(&process.maps, known | learn | epoll);
-        Ok(self.kernel.set_target(pid, &target)?)
+        let python = process.python.as_ref().map(Interpreter::for_kernel);
+        self.kernel.set_target(pid, &target)?;
+        self.kernel.set_python(pid, python.as_ref());
+        Ok(())
     }
 
     /// Looks at what the targets' threads are doing at the moment.

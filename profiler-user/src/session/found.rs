@@ -65,8 +65,11 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
     if !tokio && !main_is_loop {
         return Found::Nothing;
     }
-    if !asleep {
-        // Its registers are in motion; if it stays on the CPU, its ticks will tell.
+    let waits_for_lock = is_futex(nr)
+        && process.python.as_ref().is_some_and(|python| python.is_lock(seen.regs.arg0()));
+    if !asleep || waits_for_lock {
+        // Its registers are in motion; if it stays on the CPU, its ticks will tell. Who waits for an
+        // interpreter's lock wakes every few milliseconds to ask for it.
         let adopt = Adopt { start_ns: time_ns, cause: ADOPT_RUNNING, nr: -1 };
         return if main_is_loop && !tokio {
             Found::Stuck(Box::new(Stuck {
@@ -111,14 +114,14 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
         start_ns,
         adopt: Adopt { start_ns, cause: u32::from(number), nr },
         asleep_in: Some((cause_of, nr)),
-        stack: Walked { user, kernel: Vec::new() },
+        stack: Walked { user, kernel: Vec::new(), python: pipeline.python_of_sleeping(pid, tid) },
         kernel: proc::kernel_stack(pid, tid),
     }))
 }
 
 fn empty_stack() -> Walked {
     let user = UnwoundStack { frames: Vec::new(), end: StackEnd::MemoryNotCaptured };
-    Walked { user, kernel: Vec::new() }
+    Walked { user, kernel: Vec::new(), python: None }
 }
 
 fn walk(pipeline: &mut Pipeline, seen: &SnapshotEvent) -> UnwoundStack {

@@ -2,6 +2,7 @@
 //!
 //! - `processes`: who is watched.
 //! - `pipeline`: events to stalls, without the kernel; what a replay runs.
+//! - `naming`: captured stacks to named ones.
 //! - `watch`: watches from beginning to end: settings, loop, outcome.
 //! - `watcher`: the state of that, and what happens with each event and each period.
 //! - `attaching`: sets the kernel side up and begins where every thread is found.
@@ -11,6 +12,7 @@
 //! - `command`: a child that is watched from its first instruction.
 //! - `found`: loops that are parked or stuck already when stallscope attaches.
 //! - `event_stream`: the kernel side's records in a file, for replays.
+//! - `pools`: thread pools, looked at a few times a second.
 //! - `governor`: keeps exact boundaries within their budget.
 //! - `waits`: what a stalled thread waited for, by name.
 //! - `summary`: what is said at the end.
@@ -21,11 +23,13 @@ mod event_stream;
 mod found;
 mod governor;
 mod kernel_frames;
+mod naming;
 mod not_stalls;
 mod ongoing;
 mod outputs;
 mod parked;
 mod pipeline;
+mod pools;
 mod processes;
 mod summary;
 mod waits;

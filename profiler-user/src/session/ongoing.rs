@@ -1,12 +1,12 @@
 //! Stalls that still last.
 
 use profiler_common::capture::BUFFERS;
-use profiler_common::record::FLAG_EXACT;
+use profiler_common::record::{FLAG_EXACT, FLAG_PYTHON};
 use profiler_common::turn::{NO_ENTRY, Phase, ThreadState};
 
 use super::watch::WatchError;
 use super::watcher::Watcher;
-use crate::events::{CaptureEvent, TurnEvent, monotonic_ns};
+use crate::events::{CaptureEvent, PythonEvent, TurnEvent, monotonic_ns};
 
 /// A stall is reported as ongoing from this age on, then at twice the age each time.
 const FIRST_ONGOING_NS: u64 = 1_000_000_000;
@@ -22,8 +22,7 @@ impl Watcher<'_> {
         let turn = state.record.turn;
         let waiting: Vec<CaptureEvent> = (0..BUFFERS)
             .filter(|&buffer| turn.owners[buffer as usize] != NO_ENTRY)
-            .filter_map(|buffer| self.kernel.waiting_capture(state.slot, buffer))
-            .filter_map(|capture| CaptureEvent::waiting(&capture).ok())
+            .filter_map(|buffer| self.waiting(state.slot, buffer))
             .filter(|capture| capture.turn == turn.number)
             .collect();
         let exact = self.armed && self.kernel.armed_since() <= turn.start_ns;
@@ -39,6 +38,20 @@ impl Watcher<'_> {
             self.report(&stall)?;
         }
         Ok(())
+    }
+
+    /// A capture that has not been sent, with the interpreter's frames.
+    fn waiting(&self, slot: u32, buffer: u32) -> Option<CaptureEvent> {
+        let capture = self.kernel.waiting_capture(slot, buffer)?;
+        let mut event = CaptureEvent::waiting(&capture).ok()?;
+        if capture.head.header.flags & FLAG_PYTHON != 0 {
+            let stack = self.kernel.waiting_python(slot, buffer)?;
+            // Both are set when a capture is sent, which this one was not.
+            let python =
+                PythonEvent { turn: event.turn, id: event.id, ..PythonEvent::waiting(&stack) };
+            event.python = Some(Box::new(python));
+        }
+        Some(event)
     }
 
     /// Tells of stalls that still last: after 1 s, 2 s, 4 s …, or all of them at the end.

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use profiler_common::arch::UserRegs;
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
-use crate::binaries::ProcessMaps;
-use crate::blame::{Boundary, Stack, Stall, advise, blocker, detail};
-use crate::events::{CaptureEvent, Clock, Event, StackCopy, TurnEvent};
-use crate::runtimes::{FutexUse, classify_futex};
+use crate::blame::{Boundary, Stall, advise, blocker, detail};
+use crate::events::{CaptureEvent, Clock, Event, PythonEvent, StackCopy, TurnEvent};
+use crate::runtimes::{FutexUse, NamedPythonStack, PythonFrames, Worker, classify_futex};
 use crate::session::kernel_frames;
+use crate::session::naming::{Named, collecting, name, task_of};
 use crate::session::not_stalls::{NotStalls, Park, park_in, without_park};
 use crate::session::processes::Processes;
-use crate::stalls::{Assembler, Captured, Cause, RawStall, TurnWaits, WaitNotes};
+use crate::stalls::{Assembler, Captured, Cause, LeafUse, RawStall, TurnWaits, WaitNotes};
 use crate::symbolize::{Frame, Symbolizer};
 use crate::unwind::{Registers, StackEnd, Unwinder, UnwoundStack};
 
@@ -28,6 +28,8 @@ pub struct Walked {
     pub user: UnwoundStack,
     /// Kernel frames, innermost first.
     pub kernel: Vec<u64>,
+    /// The interpreter's frames, with names already: they may be gone soon.
+    pub python: Option<NamedPythonStack>,
 }
 
 /// Everything between the events and the report.
@@ -41,6 +43,10 @@ pub struct Pipeline {
     unproven: HashMap<u32, Vec<Stall>>,
     /// What threads slept in when stallscope attached, until that turn has ended.
     found_asleep: HashMap<u32, (Cause, Option<i32>, Walked)>,
+    /// Interpreter's frames whose capture comes next, by thread.
+    python_frames: HashMap<u32, Box<PythonEvent>>,
+    /// Names of the interpreter's frames.
+    pub python: PythonFrames,
     unwinder: Unwinder,
     /// Names.
     pub symbolizer: Symbolizer,
@@ -67,6 +73,8 @@ impl Pipeline {
             waits: WaitNotes::default(),
             unproven: HashMap::new(),
             found_asleep: HashMap::new(),
+            python_frames: HashMap::new(),
+            python: PythonFrames::default(),
             unwinder,
             symbolizer,
             processes: Processes::default(),
@@ -79,8 +87,14 @@ impl Pipeline {
     /// Takes an event. Returns the stall that it completes.
     pub fn event(&mut self, event: &Event) -> Option<Stall> {
         match event {
+            Event::Python(python) => {
+                self.python_frames.insert(python.tid, python.clone());
+                None
+            }
             Event::Capture(capture) => {
-                let captured = self.captured(capture);
+                let python = self.python_frames.remove(&capture.tid);
+                let python = capture.python.clone().or(python);
+                let captured = self.captured(capture, python);
                 self.assembler.capture(capture.tid, capture.turn, captured);
                 None
             }
@@ -93,12 +107,17 @@ impl Pipeline {
                 None
             }
             Event::Holder { waiter, capture } => {
-                let stack = self.captured(capture).stack;
+                let stack = self.captured(capture, None).stack;
                 self.waits.holder(*waiter, capture.turn, capture.tid, stack);
                 None
             }
             Event::Leaf(leaf) => {
-                self.assembler.leaf(leaf.tid, leaf.turn, leaf.id, leaf.ip, leaf.weight_ns);
+                self.assembler.leaf(
+                    leaf.tid,
+                    leaf.turn,
+                    leaf.id,
+                    LeafUse { ip: leaf.ip, instr: leaf.instr, weight_ns: leaf.weight_ns },
+                );
                 None
             }
             Event::Turn(turn) => {
@@ -169,7 +188,8 @@ impl Pipeline {
 
     /// A stall that still lasts, from the kernel side's own state.
     pub fn ongoing(&mut self, event: &TurnEvent, waiting: &[CaptureEvent]) -> Option<Stall> {
-        let waiting = waiting.iter().map(|capture| self.captured(capture)).collect();
+        let waiting =
+            waiting.iter().map(|capture| self.captured(capture, capture.python.clone())).collect();
         let raw = self.assembler.ongoing(
             event.tgid,
             event.tid,
@@ -181,7 +201,17 @@ impl Pipeline {
         self.stall(raw, &TurnWaits::default())
     }
 
-    fn captured(&mut self, capture: &CaptureEvent) -> Captured<Walked> {
+    fn captured(
+        &mut self,
+        capture: &CaptureEvent,
+        python: Option<Box<PythonEvent>>,
+    ) -> Captured<Walked> {
+        let python = python
+            .filter(|python| python.turn == capture.turn && python.id == capture.id)
+            .and_then(|python| {
+                let process = self.processes.get(capture.tgid, &mut self.symbolizer);
+                Some(self.python.name(process.python.as_ref()?, &python))
+            });
         let mut user = self.walk(capture.tgid, &capture.regs, &capture.stack);
         if user.end != StackEnd::Complete {
             self.truncated_stacks += 1;
@@ -199,7 +229,7 @@ impl Pipeline {
             max_ns: 0,
             count: capture.count,
             leaves: Vec::new(),
-            stack: Walked { user, kernel: capture.kernel.clone() },
+            stack: Walked { user, kernel: capture.kernel.clone(), python },
         }
     }
 
@@ -214,6 +244,18 @@ impl Pipeline {
             return self.unwinder.unwind(&process.maps, &regs, &mut read);
         }
         walked
+    }
+
+    /// The interpreter's frames of a thread that sleeps.
+    pub(super) fn python_of_sleeping(&mut self, pid: u32, tid: u32) -> Option<NamedPythonStack> {
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        self.python.of_sleeping(process.python.as_ref()?, tid)
+    }
+
+    /// Threads of the interpreter's pools.
+    pub(super) fn workers(&mut self, pid: u32) -> Vec<Worker> {
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        process.python.as_ref().map(|python| self.python.workers(python)).unwrap_or_default()
     }
 
     /// What a sleep on a futex is, by the runtime of its process.
@@ -248,19 +290,24 @@ impl Pipeline {
     /// The verdict on a stall; `None` if it turns out to be none.
     fn stall(&mut self, raw: RawStall<Walked>, waits: &TurnWaits<Walked>) -> Option<Stall> {
         let runtime = self.processes.get(raw.tgid, &mut self.symbolizer).runtime;
-        let mut stacks: Vec<(Stack, Option<&'static str>)> = Vec::new();
         let waiting = waits.waits.as_ref().map(|waits| waits.lock.stack);
+        let mut named: Vec<Named> = Vec::new();
         for captured in &raw.stacks {
-            let at = self.named_stacks(raw.tgid, captured, &mut stacks);
+            let at = self.named_stacks(raw.tgid, captured, &mut named);
             if captured.cause == Cause::Lock
                 && Some(captured.id) == waiting
-                && let Some((stack, _)) = at.and_then(|at| stacks.get_mut(at))
+                && let Some(one) = at.and_then(|at| named.get_mut(at))
+                && one.stack.holder.is_none()
             {
-                stack.holder = self.holder(&raw, waits, stack);
+                one.stack.holder = self.holder(&raw, waits, &one.stack);
             }
         }
-        stacks.sort_by_key(|(stack, _)| std::cmp::Reverse(stack.total_ns));
-        let (stacks, calls): (Vec<_>, Vec<_>) = stacks.into_iter().unzip();
+        named.sort_by_key(|one| std::cmp::Reverse(one.stack.total_ns));
+        let cause = raw.ledger.largest();
+        let task = task_of(cause, &named);
+        let collecting = collecting(cause, &named);
+        let (stacks, calls): (Vec<_>, Vec<_>) =
+            named.into_iter().map(|one| (one.stack, one.call)).unzip();
         if runtime.parks_in_futex
             && let Some(park_ns) = park_in(&raw.ledger, &stacks)
         {
@@ -274,8 +321,7 @@ impl Pipeline {
             return rest.and_then(|rest| self.stall(rest, waits));
         }
         let syscalls = self.slept_in(&raw, waits);
-        let cause = raw.ledger.largest();
-        let detail = detail(cause, &raw.ledger, &stacks, &calls, &syscalls);
+        let detail = detail(cause, &raw.ledger, &stacks, &calls, &syscalls, collecting);
         let runtime = runtime.runtime;
         Some(Stall {
             start_unix_ns: self.clock.unix_ns(raw.start_ns),
@@ -291,79 +337,13 @@ impl Pipeline {
             detail,
             boundary: if raw.exact { Boundary::Exact } else { Boundary::UpperBound },
             kernel_share: raw.kernel_share,
-            blocker: blocker(cause, &raw.ledger, &stacks),
+            blocker: blocker(cause, detail, &raw.ledger, &stacks),
             advice: advise(cause, detail, runtime, &syscalls),
             syscalls,
             stacks,
             outside: self.outside(cause, raw.tgid, waits),
-            task: None,
+            task,
         })
-    }
-
-    /// Names one captured stack. Samples that differ in their innermost address become stacks of
-    /// their own; stacks that read the same are one. Returns the place of the last one.
-    fn named_stacks(
-        &mut self,
-        pid: u32,
-        captured: &Captured<Walked>,
-        stacks: &mut Vec<(Stack, Option<&'static str>)>,
-    ) -> Option<usize> {
-        let user = &captured.stack.user;
-        let leaf = user.frames.first()?;
-        let mut last = None;
-        let mut by_ip: HashMap<u64, (u64, u32)> = HashMap::new();
-        let in_leaves: u64 = captured.leaves.iter().map(|&(_, ns)| ns).sum();
-        let own = captured.total_ns.saturating_sub(in_leaves);
-        let own_samples = captured.count.saturating_sub(captured.leaves.len() as u32);
-        by_ip.insert(leaf.lookup, (own, own_samples));
-        for &(ip, ns) in &captured.leaves {
-            let entry = by_ip.entry(ip).or_default();
-            entry.0 += ns;
-            entry.1 += 1;
-        }
-        let process = self.processes.get(pid, &mut self.symbolizer);
-        let callers: Vec<u64> = user.frames[1..].iter().map(|frame| frame.lookup).collect();
-        let outer = name(&mut self.symbolizer, &process.maps, callers);
-        let kernel = self.kernel(&captured.stack.kernel);
-        let mut addresses: Vec<_> = by_ip.into_iter().filter(|(_, w)| w.0 > 0 || w.1 > 0).collect();
-        addresses.sort_unstable();
-        for (ip, (total_ns, samples)) in addresses {
-            let process = self.processes.get(pid, &mut self.symbolizer);
-            let mut frames = outer.clone();
-            frames.extend(name(&mut self.symbolizer, &process.maps, [ip]));
-            frames.extend(kernel.iter().cloned());
-            let truncated = user.end.reason();
-            let call = captured.nr.map(syscall_name);
-            let same = |(stack, known): &(Stack, Option<&'static str>)| {
-                stack.cause == captured.cause && *known == call && stack.frames == frames
-            };
-            last = stacks.iter().position(same).or(Some(stacks.len()));
-            match last.and_then(|at| stacks.get_mut(at)) {
-                Some((stack, _)) => {
-                    stack.total_ns += total_ns;
-                    stack.samples = stack.samples.saturating_add(samples);
-                }
-                None => stacks.push((
-                    Stack {
-                        cause: captured.cause,
-                        total_ns,
-                        samples,
-                        truncated,
-                        frames,
-                        holder: None,
-                    },
-                    call,
-                )),
-            }
-        }
-        last
-    }
-
-    /// Names kernel frames, outermost first, without those of the measurement itself.
-    pub(super) fn kernel(&mut self, addresses: &[u64]) -> Vec<Frame> {
-        let frames: Vec<_> =
-            addresses.iter().map(|&address| self.symbolizer.kernel_frame(address)).collect();
-        kernel_frames::outermost_first(frames)
     }
 
     /// A stall of a thread that was stuck before stallscope attached and has not run since.
@@ -395,20 +375,6 @@ fn add_first_sleep(raw: &mut RawStall<Walked>, found: (Cause, Option<i32>, Walke
         leaves: Vec::new(),
         stack,
     });
-}
-
-/// Names addresses, given leaf first, as frames from the root to the leaf.
-fn name(
-    symbolizer: &mut Symbolizer,
-    maps: &ProcessMaps,
-    leaf_first: impl IntoIterator<Item = u64>,
-) -> Vec<Frame> {
-    let mut frames: Vec<Frame> = Vec::new();
-    for address in leaf_first {
-        frames.extend(symbolizer.frames(maps, address));
-    }
-    frames.reverse();
-    frames
 }
 
 /// The name of a system call of this architecture.

@@ -9,7 +9,7 @@ use profiler_common::config::{CODE_RANGES, Target};
 use crate::attach::proc;
 use crate::binaries::ProcessMaps;
 use crate::blame::Runtime;
-use crate::runtimes::{ProcessRuntime, recognise, task_polls};
+use crate::runtimes::{Interpreter, ProcessRuntime, recognise, recognise_python, task_polls};
 use crate::symbolize::{Symbolizer, printable};
 
 /// Mappings change when code is loaded; they are read again at most this often.
@@ -22,6 +22,8 @@ pub struct Process {
     pub maps: ProcessMaps,
     /// Its runtime; recognised when it is first needed.
     pub runtime: ProcessRuntime,
+    /// Its CPython, once one has been set up.
+    pub python: Option<Interpreter>,
     read_at: Instant,
     start_ticks: Option<u64>,
 }
@@ -50,7 +52,8 @@ impl Processes {
         runtime: ProcessRuntime,
         names: &BTreeMap<u32, String>,
     ) {
-        let process = Process { maps, runtime, read_at: Instant::now(), start_ticks: None };
+        let process =
+            Process { maps, runtime, python: None, read_at: Instant::now(), start_ticks: None };
         self.processes.insert(pid, process);
         let names = names.iter().map(|(&tid, name)| (tid, Arc::from(&*printable(name))));
         self.names.extend(names);
@@ -61,15 +64,33 @@ impl Processes {
         let process = if self.recorded {
             let runtime = ProcessRuntime { runtime: Runtime::Native, parks_in_futex: false };
             let maps = ProcessMaps::default();
-            Process { maps, runtime, read_at: Instant::now(), start_ticks: None }
+            Process { maps, runtime, python: None, read_at: Instant::now(), start_ticks: None }
         } else {
             let maps = ProcessMaps::read(pid).unwrap_or_default();
-            let runtime = recognise(&maps, symbolizer);
             let start_ticks = proc::start_ticks(pid);
-            Process { maps, runtime, read_at: Instant::now(), start_ticks }
+            let python = Interpreter::find(&maps, symbolizer);
+            let runtime = runtime_of(&maps, python.as_ref(), symbolizer);
+            Process { maps, runtime, python, read_at: Instant::now(), start_ticks }
         };
         self.processes.insert(pid, process);
         &self.processes[&pid]
+    }
+
+    /// Looks at a process again that has loaded code since it was read: its runtime, and its CPython
+    /// and what that has imported.
+    pub fn look_again(&mut self, pid: u32, symbolizer: &mut Symbolizer) {
+        if self.recorded {
+            return;
+        }
+        self.refresh(pid);
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        match &mut process.python {
+            Some(python) => python.learn_tasks(&process.maps, symbolizer),
+            None => process.python = Interpreter::find(&process.maps, symbolizer),
+        }
+        if process.runtime.runtime == Runtime::Native || process.python.is_some() {
+            process.runtime = runtime_of(&process.maps, process.python.as_ref(), symbolizer);
+        }
     }
 
     /// A process, read if it is new.
@@ -151,6 +172,18 @@ impl Processes {
             return name;
         }
         self.names.get(&tid).cloned().unwrap_or_else(|| Arc::from("?"))
+    }
+}
+
+fn runtime_of(
+    maps: &ProcessMaps,
+    python: Option<&Interpreter>,
+    symbolizer: &mut Symbolizer,
+) -> ProcessRuntime {
+    let by_binaries = recognise(maps, symbolizer);
+    match python {
+        Some(python) => recognise_python(by_binaries, &python.modules()),
+        None => by_binaries,
     }
 }
 

@@ -157,10 +157,17 @@ pub(super) fn health(
         counters.iter().find(|(counter, _)| *counter == wanted).map_or(0, |(_, n)| *n)
     };
     let symbols = pipeline.symbolizer.counters();
+    let python = &pipeline.python;
+    let of_python = [
+        ("python_code_gone", python.unresolved),
+        ("python_holders_torn", python.torn_holders),
+        ("python_stacks_broken", python.broken),
+    ];
     let losses = counters
         .iter()
         .filter(|(counter, n)| counter.is_loss() && *n > 0 && *counter != Counter::RingFull)
         .map(|(counter, n)| (counter.name().to_owned(), *n))
+        .chain(of_python.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name.to_owned(), n)))
         .collect();
     let NotStalls { ambiguous, with_a_park, .. } = &pipeline.not_stalls;
     if *with_a_park > 0 {

@@ -15,7 +15,7 @@ use super::parked::ParkedTurns;
 use super::pipeline::Pipeline;
 use super::summary::{self, KnownLoop, Loops};
 use super::watch::{Outcome, Settings, WatchError};
-use crate::aggregate::{Aggregate, Ended, LoopSummary, Summary, Unfinished};
+use crate::aggregate::{Aggregate, Ended, LoopSummary, Pools, Summary, Unfinished};
 use crate::attach::{Boundaries, Kernel, cgroup, proc};
 use crate::blame::Stall;
 use crate::events::{self, CaptureEvent, Event, monotonic_ns};
@@ -44,6 +44,8 @@ pub(super) struct Watcher<'a> {
     pub(super) last_decision: Instant,
     pub(super) last_interval: Instant,
     pub(super) last_checkpoint: Instant,
+    pub(super) pools: Pools,
+    pub(super) last_pools: Instant,
     pub(super) warnings: Vec<String>,
     pub(super) decode_errors: u64,
     /// Writes down what arrives, for developers.
@@ -88,6 +90,7 @@ impl Watcher<'_> {
         match event {
             Event::LoopFound { tgid, tid, time_ns, .. } => {
                 self.found_loop(*tgid, *tid, *time_ns);
+                self.look_again(*tgid)?;
                 for stall in self.pipeline.proved(*tid) {
                     self.report(&stall)?;
                 }
@@ -138,6 +141,14 @@ impl Watcher<'_> {
         Ok(())
     }
 
+    /// A process may have loaded its runtime after it was first looked at.
+    fn look_again(&mut self, pid: u32) -> Result<(), WatchError> {
+        let symbolizer = &mut self.pipeline.symbolizer;
+        self.pipeline.processes.look_again(pid, symbolizer);
+        // The child of a target is not known to the kernel side as its parent is.
+        self.describe_target(pid)
+    }
+
     pub(super) fn found_loop(&mut self, pid: u32, tid: u32, since_ns: u64) {
         self.loops.entry(tid).or_insert(KnownLoop {
             pid,
@@ -178,6 +189,7 @@ impl Watcher<'_> {
     /// still last, so nothing is told of them yet.
     pub(super) fn periodic(&mut self, behind: bool) -> Result<(), WatchError> {
         self.govern()?;
+        self.look_at_pools();
         if self.settings.live && !behind {
             self.report_ongoing(false)?;
         }
@@ -201,6 +213,7 @@ impl Watcher<'_> {
         self.pids = alive;
         for pid in dead {
             self.kernel.remove_target(pid);
+            self.pipeline.python.forget(pid);
         }
         Ok(())
     }
@@ -294,6 +307,7 @@ impl Watcher<'_> {
         let health =
             summary::health(&self.kernel, &self.pipeline, self.boundaries.name(), warnings);
         Summary {
+            pools: self.pools.summaries(),
             blockers: Vec::new(),
             loops: self.loop_summaries(now),
             health,

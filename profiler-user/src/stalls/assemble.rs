@@ -22,10 +22,21 @@ pub struct Captured<S> {
     pub max_ns: u64,
     /// Sleeps or samples.
     pub count: u32,
-    /// Samples that differ from the stack in their innermost address only: address and weight.
-    pub leaves: Vec<(u64, u64)>,
+    /// Samples that differ from the stack in their innermost place only.
+    pub leaves: Vec<LeafUse>,
     /// The stack.
     pub stack: S,
+}
+
+/// A sample that differs from its stack in its innermost place only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeafUse {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// The interpreter's instruction.
+    pub instr: u32,
+    /// CPU time that it stands for.
+    pub weight_ns: u64,
 }
 
 /// A system call that slept in a stall.
@@ -99,9 +110,9 @@ impl<S: Clone> Assembler<S> {
     }
 
     /// A sample whose stack is known.
-    pub fn leaf(&mut self, tid: u32, turn: u64, id: u32, ip: u64, weight_ns: u64) {
+    pub fn leaf(&mut self, tid: u32, turn: u64, id: u32, leaf: LeafUse) {
         if let Some(known) = self.stacks(tid, turn).iter_mut().find(|stack| stack.id == id) {
-            known.leaves.push((ip, weight_ns));
+            known.leaves.push(leaf);
         }
     }
 
@@ -208,8 +219,8 @@ fn share_cpu<S>(stacks: &mut [Captured<S>], cpu_ns: u64) {
     };
     for stack in stacks.iter_mut().filter(|s| s.cause == Cause::Cpu) {
         stack.total_ns = scaled(stack.total_ns);
-        for (_, weight) in &mut stack.leaves {
-            *weight = scaled(*weight);
+        for leaf in &mut stack.leaves {
+            leaf.weight_ns = scaled(leaf.weight_ns);
         }
     }
 }
@@ -245,6 +256,10 @@ mod tests {
     fn captured(id: u32, cause: Cause, total_ns: u64) -> Captured<&'static str> {
         let stack = "as it was sent";
         Captured { id, cause, nr: None, total_ns, max_ns: 0, count: 1, leaves: Vec::new(), stack }
+    }
+
+    fn leaf(ip: u64, weight_ns: u64) -> LeafUse {
+        LeafUse { ip, instr: 0, weight_ns }
     }
 
     fn ended(
@@ -313,9 +328,9 @@ mod tests {
         let mut assembler = Assembler::default();
         // Samples stand for 40, three quarters of them in the first stack; the ledger says 80.
         assembler.capture(TID, TURN, captured(0, Cause::Cpu, 10));
-        assembler.leaf(TID, TURN, 0, 0x10, 12);
-        assembler.leaf(TID, TURN, 0, 0x20, 8);
-        assembler.leaf(TID, TURN, 9, 0x30, 100);
+        assembler.leaf(TID, TURN, 0, leaf(0x10, 12));
+        assembler.leaf(TID, TURN, 0, leaf(0x20, 8));
+        assembler.leaf(TID, TURN, 9, leaf(0x30, 100));
         assembler.capture(TID, TURN, captured(1, Cause::Cpu, 10));
         assembler.capture(TID, TURN, captured(2, Cause::Syscall, 20));
         let mut turn = turn(&[(cause::CPU, 80), (cause::SYSCALL, 20)]);
@@ -324,7 +339,7 @@ mod tests {
         let stall = ended(&mut assembler, &turn, 100);
         let weights: Vec<_> = stall.stacks.iter().map(|s| (s.id, s.total_ns)).collect();
         assert_eq!(weights, [(0, 60), (1, 20), (2, 20)], "sleeps are exact and stay as they are");
-        assert_eq!(stall.stacks[0].leaves, [(0x10, 24), (0x20, 16)]);
+        assert_eq!(stall.stacks[0].leaves, [leaf(0x10, 24), leaf(0x20, 16)]);
         assert_eq!(stall.kernel_share, Some(0.25));
     }
 

@@ -6,6 +6,6 @@ mod assemble;
 mod ledger;
 mod waits;
 
-pub use assemble::{Assembler, Captured, RawStall, SleptIn};
+pub use assemble::{Assembler, Captured, LeafUse, RawStall, SleptIn};
 pub use ledger::{Cause, Ledger};
 pub use waits::{TurnWaits, WaitNotes};

@@ -60,6 +60,23 @@ pub(super) fn foreign_source(path: &str) -> bool {
     false
 }
 
+/// Python files of the standard library and of installed packages, and modules without a file.
+pub(crate) fn foreign_python(path: &str) -> bool {
+    const INSTALLED: [&str; 2] = ["/site-packages/", "/dist-packages/"];
+    if path.starts_with("<frozen ") || INSTALLED.iter().any(|part| path.contains(part)) {
+        return true;
+    }
+    // …/lib/python3.11/asyncio/events.py, …/lib/python311.zip/…
+    path.split('/').zip(path.split('/').skip(1)).any(|(folder, next)| {
+        let version = next.strip_prefix("python3");
+        matches!(folder, "lib" | "lib64")
+            && version.is_some_and(|v| {
+                let v = v.strip_suffix(".zip").unwrap_or(v).trim_end_matches('t');
+                v.chars().all(|c| c.is_ascii_digit() || c == '.')
+            })
+    })
+}
+
 /// Crates of the standard library and of what async programs are built from, for frames without a
 /// source path.
 const FOREIGN_CRATES: &[&str] = &[

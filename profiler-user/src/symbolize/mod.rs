@@ -29,6 +29,8 @@ mod symbolizer;
 mod symbols;
 mod user_code;
 
+pub(crate) use foreign::foreign_python;
+
 pub use counters::{FailedBinary, SymbolCounters};
 pub use frame::{Frame, FrameKind, Origin};
 pub use printable::printable;

@@ -108,6 +108,11 @@ impl Module {
         self.elf.offset_of(address)
     }
 
+    /// The address that the linker gave to a section.
+    pub(super) fn section_address(&self, name: &str) -> Option<u64> {
+        self.elf.section(name).map(|section| section.address)
+    }
+
     pub(super) const fn symbols(&self) -> &SymbolTable {
         &self.symbols
     }

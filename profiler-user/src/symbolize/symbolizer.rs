@@ -284,6 +284,33 @@ impl Symbolizer {
         found.collect()
     }
 
+    /// Where a symbol of the binary behind a mapping lies in the process.
+    pub fn address_in_process(
+        &mut self,
+        maps: &ProcessMaps,
+        mapping: &Mapping,
+        name: &str,
+    ) -> Option<u64> {
+        let dirs = &self.options.debug_dirs;
+        let (_, module) = self.modules.get(maps, mapping, dirs, &mut self.failures)?;
+        let bias = mapping.start.wrapping_sub(module.address_of(mapping.offset)?);
+        let (_, address) = module.symbols().defined(|n| n == name.as_bytes()).next()?;
+        Some(address.wrapping_add(bias))
+    }
+
+    /// Where a section of the binary behind a mapping lies in the process.
+    pub fn section_in_process(
+        &mut self,
+        maps: &ProcessMaps,
+        mapping: &Mapping,
+        name: &str,
+    ) -> Option<u64> {
+        let dirs = &self.options.debug_dirs;
+        let (_, module) = self.modules.get(maps, mapping, dirs, &mut self.failures)?;
+        let bias = mapping.start.wrapping_sub(module.address_of(mapping.offset)?);
+        Some(module.section_address(name)?.wrapping_add(bias))
+    }
+
     /// How it went so far.
     #[must_use]
     pub fn counters(&self) -> SymbolCounters {

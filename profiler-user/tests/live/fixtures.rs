@@ -107,6 +107,13 @@ impl Folder {
         Self(path)
     }
 
+    /// One in another place than this machine's temporary folder.
+    pub(crate) fn below(parent: &Path, name: &str) -> Self {
+        let path = parent.join(format!("stallscope-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("it is writable");
+        Self(path)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

@@ -8,6 +8,7 @@
 //! | `core.rs` | the least that must work on every kernel; runs inside the kernel matrix's guests too |
 //! | `tokio.rs` | a release-built axum service: every stall, its cause, its line, its duration |
 //! | `redis.rs` | Debian's redis-server, untouched: causes and function names without debug information |
+//! | `python.rs` | CPython, every version: lines, tasks, the holder of the interpreter's lock |
 //! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
 //! | `waits.rs` | what was waited for, and who made it wait: one row for each kind |
 //! | `outside.rs` | who kept a process from running: hogs, quotas, signals, debuggers, the freezer |
@@ -21,6 +22,7 @@
 //! |---|---|
 //! | `gate.rs` | privileges, turn-taking, visible skips, slower machines |
 //! | `fixtures.rs` | builds the programs under `tests/fixtures` and starts them |
+//! | `pythons.rs` | the interpreters that there are |
 //! | `process.rs` | child processes that never outlive their test, and their output |
 //! | `stallscope.rs` | starts the binary, stops it, collects its report |
 //! | `report.rs` | the JSON report with its invariants checked |
@@ -29,12 +31,14 @@
 //!
 //! Environment: `STALLSCOPE_BIN` (the binary to test), `STALLSCOPE_FIXTURES` (fixtures built
 //! before, nothing is compiled), `STALLSCOPE_SLOW=N` (time-outs times N), `STALLSCOPE_NO_SKIP=1`
-//! (what would be skipped fails).
+//! (what would be skipped fails), `STALLSCOPE_PYTHON_ROOTS` (root directories with other
+//! interpreters).
 
 mod fixtures;
 mod gate;
 mod load;
 mod process;
+mod pythons;
 mod report;
 mod stallscope;
 mod truth;
@@ -42,6 +46,7 @@ mod truth;
 mod core;
 mod lifecycle;
 mod outside;
+mod python;
 mod quiet;
 mod recording;
 mod redis;

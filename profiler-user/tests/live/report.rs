@@ -29,12 +29,19 @@ pub(crate) struct Stall {
     pub(crate) stacks: Vec<Stack>,
     pub(crate) outside: Option<Outside>,
     pub(crate) advice: Option<String>,
+    pub(crate) task: Option<Task>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Outside {
     pub(crate) what: String,
     pub(crate) who: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) chain: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -71,6 +78,8 @@ pub(crate) struct Stack {
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Frame {
     pub(crate) function: String,
+    pub(crate) file: Option<String>,
+    pub(crate) line: Option<u64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -97,11 +106,31 @@ pub(crate) struct Health {
     pub(crate) lost_events: u64,
 }
 
+/// A thread pool.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Pool {
+    pub(crate) kind: String,
+    pub(crate) threads: u64,
+    pub(crate) limit: Option<u64>,
+    pub(crate) busy_max: u64,
+    pub(crate) queued_max: Option<u64>,
+    pub(crate) saturated_ns: u64,
+    pub(crate) saturations: u64,
+    pub(crate) stacks: Vec<PoolStack>,
+}
+
+/// Threads of a pool at one place.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct PoolStack {
+    pub(crate) frames: Vec<Frame>,
+}
+
 /// A whole report with its invariants checked.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) stalls: Vec<Stall>,
     pub(crate) loops: Vec<Loop>,
+    pub(crate) pools: Vec<Pool>,
     pub(crate) health: Health,
 }
 
@@ -160,6 +189,10 @@ impl Stall {
             assert!(self.blocker.is_none(), "no line is to blame for {}: {self:#?}", self.cause);
             return;
         }
+        if self.cause == "gil" && self.blocker.is_none() {
+            // Its holder could not be read: it ran meanwhile.
+            return;
+        }
         let blocker = self.blocker.as_ref().unwrap_or_else(|| panic!("nobody blamed: {self:#?}"));
         assert!((0.0..=1.0).contains(&blocker.share) && !blocker.function.is_empty(), "{self:#?}");
         assert!(!self.stack().frames.is_empty(), "no frames: {self:#?}");
@@ -192,7 +225,8 @@ impl Loop {
 impl Report {
     /// Reads JSON Lines as the contract has them.
     pub(crate) fn read(output: &str) -> Self {
-        let (mut stalls, mut loops, mut health) = (Vec::new(), Vec::new(), None);
+        let (mut stalls, mut loops, mut pools) = (Vec::new(), Vec::new(), Vec::new());
+        let mut health = None;
         for line in output.lines() {
             let json: Value =
                 serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -206,13 +240,15 @@ impl Report {
                             .unwrap_or_else(|error| panic!("{error}: {line}")),
                     );
                 }
-                Some("pool") => {}
+                Some("pool") => pools.push(
+                    serde_json::from_value(json).unwrap_or_else(|error| panic!("{error}: {line}")),
+                ),
                 other => panic!("an unknown type {other:?}: {line}"),
             }
         }
         let health = health
             .unwrap_or_else(|| panic!("health is the last line of every JSON output: {output}"));
-        let report = Self { stalls, loops, health };
+        let report = Self { stalls, loops, pools, health };
         report.check();
         report
     }

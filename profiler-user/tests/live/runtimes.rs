@@ -1,4 +1,4 @@
-//! Other event loops, by their native frames: nginx, CPython's asyncio, Node.
+//! Other event loops, by their native frames: nginx, Node.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -54,7 +54,7 @@ impl Nginx {
     }
 }
 
-fn child_of(pid: u32) -> u32 {
+pub(crate) fn child_of(pid: u32) -> u32 {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let deadline = Instant::now() + patience(10);
     loop {
@@ -142,47 +142,6 @@ fn check_script(process: &Process, runtimes: &[&str]) {
         // The line is the interpreter's: whoever reads its frames checks that.
         one.check_cause();
         assert!(runtimes.contains(&one.stall.runtime.as_str()), "{one}");
-    }
-}
-
-/// Every interpreter there is: the one on the path and those that pyenv keeps.
-fn pythons() -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let ask = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
-    if let Ok(output) = ask
-        && output.status.success()
-    {
-        found.push(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
-    }
-    let home = std::env::var_os("PYENV_ROOT")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
-    let versions = home.and_then(|home| std::fs::read_dir(home.join("versions")).ok());
-    for version in versions.into_iter().flatten().flatten() {
-        let name = version.file_name().to_string_lossy().into_owned();
-        let minor =
-            name.strip_prefix("3.").and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
-        if minor.is_some_and(|minor| minor >= 8) {
-            found.push(version.path().join("bin/python3"));
-        }
-    }
-    found.iter_mut().for_each(|path| *path = path.canonicalize().unwrap_or_else(|_| path.clone()));
-    found.sort();
-    found.dedup();
-    found
-}
-
-#[test]
-fn asyncio_stalls_are_measured_on_every_python() {
-    let Some(_turn) = enter() else { return };
-    let pythons = pythons();
-    if pythons.is_empty() {
-        skip("no python3 here");
-    }
-    for python in pythons {
-        let process = Process::start(Command::new(&python).arg(script("python/asyncio_stall.py")));
-        process.wait_for_key("ready");
-        check_script(&process, &["asyncio", "native"]);
     }
 }
 

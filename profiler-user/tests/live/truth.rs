@@ -166,7 +166,7 @@ impl Match<'_> {
     }
 
     /// The blocker is the line of one of the calls with the stall's cause.
-    fn check_line(&self) {
+    pub(crate) fn check_line(&self) {
         let blocker = self.stall.blocker.as_ref().unwrap_or_else(|| panic!("no blocker: {self}"));
         let file = blocker.file.as_deref().unwrap_or_else(|| panic!("no file: {self}"));
         let named = self.truths.iter().any(|t| {

@@ -66,6 +66,7 @@ fn replay(stream: &RecordedStream, records: &[Vec<u8>]) -> Replay {
     };
     let observed_ns = 10_000_000_000;
     let summary = Summary {
+        pools: Vec::new(),
         loops: Vec::new(),
         blockers: aggregate.blockers(observed_ns),
         health,

@@ -372,6 +372,7 @@ pub(crate) fn summary(stalls: &[Stall]) -> Summary {
         turn_histogram: Vec::new(),
     };
     Summary {
+        pools: Vec::new(),
         loops: vec![
             one(4711, "python3", Runtime::Asyncio, 8, 4_900 * MS),
             one(4713, "python3", Runtime::Asyncio, 1, 34_000 * MS),

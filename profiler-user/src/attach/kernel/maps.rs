@@ -6,6 +6,7 @@ use profiler_common::capture::{BUFFERS, Capture};
 use profiler_common::config::{Adopt, FUTEX_PARK, FutexKey, Target};
 use profiler_common::counters::Counter;
 use profiler_common::histogram::BUCKETS;
+use profiler_common::python::{Python, PythonStack};
 use profiler_common::turn::{Phase, ThreadState};
 
 use super::{Kernel, KernelError, TICK};
@@ -53,6 +54,7 @@ impl Kernel {
         if let Ok(mut targets) = self.map_mut::<HashMap<_, u32, Target>>("TARGETS") {
             let _ = targets.remove(&tgid);
         }
+        self.set_python(tgid, None);
     }
 
     /// Has waits for CPU quota told apart from waits for a CPU, which costs each switch a little.
@@ -176,6 +178,24 @@ impl Kernel {
         let captures: Array<_, Capture> = self.map("CAPTURES").ok()?;
         let index = slot.checked_sub(1)? * BUFFERS + buffer;
         captures.get(&index, 0).ok().map(Box::new)
+    }
+
+    /// The interpreter's frames of a capture that still waits in its buffer.
+    #[must_use]
+    pub fn waiting_python(&self, slot: u32, buffer: u32) -> Option<Box<PythonStack>> {
+        let stacks: Array<_, PythonStack> = self.map("PYTHON_STACKS").ok()?;
+        let index = slot.checked_sub(1)? * BUFFERS + buffer;
+        stacks.get(&index, 0).ok().map(Box::new)
+    }
+
+    /// Has the kernel side walk the frames of a process's interpreter; `None` if it has none.
+    pub fn set_python(&mut self, tgid: u32, python: Option<&Python>) {
+        if let Ok(mut interpreters) = self.map_mut::<HashMap<_, u32, Python>>("PYTHON") {
+            let _ = match python {
+                Some(python) => interpreters.insert(tgid, python, 0),
+                None => interpreters.remove(&tgid),
+            };
+        }
     }
 
     /// The kernel side's counters, summed over the CPUs.

@@ -112,6 +112,8 @@ impl Kernel {
             .map_max_entries("STACK_ENDS", options.max_threads)
             .map_max_entries("ADOPT", options.max_threads)
             .map_max_entries("CAPTURES", options.max_loops * BUFFERS)
+            .map_max_entries("PYTHON_STACKS", options.max_loops * BUFFERS)
+            .map_max_entries("PYTHON_STATES", options.max_threads)
             .map_max_entries("HISTOGRAMS", options.max_loops)
             .map_max_entries("NOTES", options.max_loops)
             .map_max_entries("WAKES", options.max_loops)
@@ -295,7 +297,7 @@ fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfErr
         task_jobctl: task("jobctl")?,
         task_exec_start: task("se.exec_start")?,
         task_sum_exec: task("se.sum_exec_runtime")?,
-        reserved: 0,
+        task_thread_pointer: task("thread.fsbase").unwrap_or(0),
     })
 }
 

@@ -7,6 +7,7 @@ mod clock;
 mod headline;
 mod ledger;
 mod line;
+mod pools;
 mod stack;
 mod summary;
 mod table;

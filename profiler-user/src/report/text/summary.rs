@@ -2,6 +2,7 @@
 
 use super::headline::fit;
 use super::line::{Line, Tone, keep_start, width, wrap};
+use super::pools;
 use crate::aggregate::{BlockerSummary, Ended, Health, LoopSummary, Summary};
 use crate::report::quantity;
 
@@ -21,6 +22,11 @@ pub(super) fn lines(summary: &Summary, upper_bounds: u64, all: bool, columns: us
     if !summary.loops.is_empty() {
         lines.push(Line::default());
         lines.extend(loops(&summary.loops, columns, true));
+    }
+    let pools = pools::lines(&summary.pools, columns);
+    if !pools.is_empty() {
+        lines.push(Line::default());
+        lines.extend(pools);
     }
     lines.push(Line::default());
     lines.extend(trust(&summary.health, upper_bounds, columns));

@@ -1,0 +1,389 @@
+//! CPython: walks the interpreter's frames at the moment of a capture, so that they are the frames
+//! of that instant; knows its lock.
+//!
+//! Nothing is trusted: every word comes from a checked read of the target's memory, loops are
+//! bounded, and what can't be read is flagged. Names are left to user space.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LruHashMap};
+use profiler_common::capture::{BUFFERS, Capture};
+use profiler_common::cause;
+use profiler_common::python::{
+    FRAME_MASK, FRAMES, HOLDER_FRAMES, KEYS_LOG2, NAME_BYTES, NO_FIELD, OWN_FRAMES, OWNED_BY_C,
+    PYTHON_BROKEN, PYTHON_COLLECTING, PYTHON_HOLDER_BROKEN, PYTHON_TASKS_UNCLEAR, PYTHON_TRUNCATED,
+    Python, PythonFrame, PythonHead, PythonStack, identity, mix,
+};
+use profiler_common::record::{FLAG_PYTHON, KIND_PYTHON};
+use profiler_common::turn::ThreadState;
+
+use crate::{emit, task};
+
+/// Interpreters of the targets.
+#[map]
+static PYTHON: HashMap<u32, Python> = HashMap::with_max_entries(1024, 0);
+/// Thread to its `PyThreadState`, as it was last found.
+#[map]
+static PYTHON_STATES: LruHashMap<u32, u64> = LruHashMap::with_max_entries(4096, 0);
+/// Frames that belong to the capture in the buffer of the same number.
+#[map]
+static PYTHON_STACKS: Array<PythonStack> = Array::with_max_entries(128, 0);
+
+/// Threads and interpreters that are looked at to find a thread.
+const THREADS_MAX: u32 = 256;
+/// Bits of a pointer to a code object that are tags.
+const TAGS: u64 = 7;
+/// Where every text object keeps its hash, since CPython 3.3.
+const TEXT_HASH: u64 = 24;
+/// Slots of the smallest dictionary, as a logarithm, and the words of its entries.
+const SMALL_DICT_LOG2: u64 = 3;
+const ENTRY_BYTES: u32 = 5 * 24;
+
+/// What the walk made of a stack besides the frames.
+#[inline(always)]
+fn read(address: u64) -> u64 {
+    let mut word = 0_u64;
+    // SAFETY: a checked read of one word into this frame.
+    unsafe { bpf_probe_read_user((&raw mut word).cast(), 8, address as *const c_void) };
+    word
+}
+
+#[inline(always)]
+fn field(object: u64, offset: u16) -> u64 {
+    read(object.wrapping_add(u64::from(offset)))
+}
+
+#[inline(always)]
+fn interpreter(tgid: u32) -> Option<&'static Python> {
+    // SAFETY: only user space changes the entries; what is torn meanwhile is read as garbage, which
+    // the checked reads bear.
+    unsafe { PYTHON.get(tgid) }
+}
+
+#[inline(always)]
+fn stack_of(state: &ThreadState, buffer: u32) -> Option<&'static mut PythonStack> {
+    if state.slot == 0 || buffer >= BUFFERS {
+        return None;
+    }
+    let index = (state.slot - 1) * BUFFERS + buffer;
+    // SAFETY: the buffer belongs to the thread whose event this is.
+    PYTHON_STACKS.get_ptr_mut(index).map(|stack| unsafe { &mut *stack })
+}
+
+/// The lock that a thread waits for, if the futex lies in one.
+#[inline(always)]
+pub(crate) fn lock_of(tgid: u32, tid: u32, futex: u64) -> Option<u64> {
+    let python = interpreter(tgid)?;
+    if python.gil == 0 {
+        return None;
+    }
+    let bytes = u64::from(python.gil_bytes);
+    if futex.wrapping_sub(python.gil) < bytes {
+        return Some(python.gil);
+    }
+    if python.interp_gil == NO_FIELD {
+        return None;
+    }
+    // An interpreter beside the main one may have a lock of its own.
+    // SAFETY: the value is a number.
+    let thread = unsafe { PYTHON_STATES.get(tid) }.copied()?;
+    let gil = field(field(thread, python.thread_interp), python.interp_gil);
+    (gil != 0 && futex.wrapping_sub(gil) < bytes).then_some(gil)
+}
+
+/// Walks the frames of the current thread for the capture in its spare buffer. Returns their hash.
+#[inline(always)]
+pub(crate) fn walk(state: &ThreadState, capture: &mut Capture, cause: u8) -> u64 {
+    let Some(python) = interpreter(state.record.header.tgid) else { return 0 };
+    let Some(out) = stack_of(state, state.spare) else { return 0 };
+    let lock = if cause == cause::GIL { capture.head.regs.arg0() } else { 0 };
+    walk_into(out, python, state.record.header.tid, lock, u32::from(cause));
+    capture.head.header.flags |= FLAG_PYTHON;
+    out.hash
+}
+
+/// A function of its own: it is called from several programs, and large.
+#[inline(never)]
+fn walk_into(out: &mut PythonStack, python: &Python, tid: u32, futex: u64, cause: u32) {
+    out.head.header.flags = 0;
+    out.head.header.tid = tid;
+    out.head.frames = 0;
+    out.head.holder_frames = 0;
+    out.head.holder = 0;
+    out.head.task = 0;
+    out.head.name = 0;
+    out.hash = 0;
+    let pthread = task::thread_pointer();
+    if !is_state_of(python, known_state(tid), pthread) {
+        find_state(out, python, pthread);
+        let _ = PYTHON_STATES.insert(tid, out.next, 0);
+    }
+    let thread = known_state(tid);
+    if thread == 0 {
+        return;
+    }
+    out.next = current_frame(python, thread);
+    walk_frames(out, python, 0, OWN_FRAMES as u32, cause);
+    out.head.frames = out.walked as u32;
+    if out.next != 0 {
+        out.head.header.flags |=
+            if out.walked >= OWN_FRAMES as u64 { PYTHON_TRUNCATED } else { PYTHON_BROKEN };
+    }
+    let collecting = if python.collecting != 0 {
+        python.collecting
+    } else {
+        field(thread, python.thread_interp).wrapping_add(u64::from(python.interp_collecting))
+    };
+    if read(collecting) as u32 != 0 {
+        out.head.header.flags |= PYTHON_COLLECTING;
+    }
+    find_task(out, python, thread);
+    if futex != 0 {
+        walk_holder(out, python, thread, futex);
+    }
+}
+
+#[inline(always)]
+fn known_state(tid: u32) -> u64 {
+    // SAFETY: the value is a number.
+    unsafe { PYTHON_STATES.get(tid) }.copied().unwrap_or(0)
+}
+
+#[inline(always)]
+fn current_frame(python: &Python, thread: u64) -> u64 {
+    let frame = field(thread, python.thread_frame);
+    if python.cframe_frame == NO_FIELD { frame } else { field(frame, python.cframe_frame) }
+}
+
+/// Whether a `PyThreadState` is this thread's and still in its interpreter's list: one that was
+/// freed is not.
+#[inline(never)]
+fn is_state_of(python: &Python, thread: u64, pthread: u64) -> bool {
+    if thread == 0 || field(thread, python.thread_id) != pthread {
+        return false;
+    }
+    let prev = field(thread, python.thread_prev);
+    let link = if prev != 0 {
+        field(prev, python.thread_next)
+    } else {
+        field(field(thread, python.thread_interp), python.interp_threads)
+    };
+    link == thread
+}
+
+/// Looks for this thread in the lists of all interpreters; leaves it in `out.next`, 0 if it is in
+/// none.
+#[inline(never)]
+fn find_state(out: &mut PythonStack, python: &Python, pthread: u64) {
+    let mut interp = read(python.interpreters);
+    let mut thread = field(interp, python.interp_threads);
+    out.next = 0;
+    for _ in 0..THREADS_MAX {
+        if thread == 0 {
+            interp = field(interp, python.interp_next);
+            if interp == 0 {
+                return;
+            }
+            thread = field(interp, python.interp_threads);
+        } else if field(thread, python.thread_id) == pthread {
+            out.next = thread;
+            return;
+        } else {
+            thread = field(thread, python.thread_next);
+        }
+    }
+}
+
+/// Walks from `out.next` on. Leaves the number of frames in `out.walked`, and in `out.next` the
+/// frame that was not walked, 0 if the last was.
+#[inline(never)]
+fn walk_frames(out: &mut PythonStack, python: &Python, base: u32, most: u32, cause: u32) {
+    out.walked = 0;
+    for index in 0..OWN_FRAMES as u32 {
+        // Through memory, so that the verifier forgets which iteration it was.
+        // SAFETY: valid references.
+        let frame = unsafe { core::ptr::read_volatile(&raw const out.next) };
+        if frame == 0 || index >= most {
+            return;
+        }
+        if !read_frame(out, python, frame) {
+            return;
+        }
+        let executable = part(out, python.frame_code);
+        let code = executable & !TAGS;
+        let mut instr = part(out, python.frame_instr);
+        if python.frame_mark == NO_FIELD {
+            // CPython 3.8 to 3.10: an index of 32 bits.
+            instr &= 0xffff_ffff;
+        }
+        let mark =
+            if python.frame_mark == NO_FIELD { 0 } else { part(out, python.frame_mark) & 0xff };
+        if mark >= OWNED_BY_C {
+            instr = frame;
+        }
+        let previous = part(out, python.frame_previous);
+        let place = &mut out.stack[(base.wrapping_add(index)) as usize & (FRAMES - 1)];
+        *place = PythonFrame {
+            code: executable,
+            instr,
+            identity: identity_of(&mut out.words, python, code),
+            mark,
+        };
+        let position = if index == 0 && cause == u32::from(cause::CPU) { 0 } else { instr };
+        out.hash = mix(mix(out.hash, code), position);
+        // SAFETY: valid references.
+        unsafe {
+            core::ptr::write_volatile(&raw mut out.walked, u64::from(index) + 1);
+            core::ptr::write_volatile(&raw mut out.next, previous);
+        }
+    }
+}
+
+/// Reads a frame.
+#[inline(always)]
+fn read_frame(out: &mut PythonStack, python: &Python, frame: u64) -> bool {
+    let to = (&raw mut out.scratch).cast();
+    // Read and masked right before its use: old verifiers lose the bounds of what is kept on the
+    // stack, and two constant sizes would be two ways through each step.
+    // SAFETY: a valid reference.
+    let bytes = unsafe { core::ptr::read_volatile(&raw const python.frame_bytes) } & FRAME_MASK;
+    // SAFETY: a checked read of less than the size of the destination.
+    unsafe { bpf_probe_read_user(to, bytes, frame as *const c_void) == 0 }
+}
+
+/// The field of a frame that was read.
+#[inline(always)]
+fn part(out: &PythonStack, offset: u16) -> u64 {
+    out.scratch[(offset as usize >> 3) & 15] >> ((offset as u64 & 7) * 8)
+}
+
+/// What identifies a code object: see [`identity`].
+#[inline(always)]
+fn identity_of(words: &mut [u64; 16], python: &Python, code: u64) -> u64 {
+    let from = code.wrapping_add(u64::from(python.code_filename));
+    let to = (&raw mut *words).cast();
+    // SAFETY: a checked read of less than the size of the destination.
+    if unsafe { bpf_probe_read_user(to, 24, from as *const c_void) } != 0 {
+        return 0;
+    }
+    identity([words[0], words[1], words[2], read(words[1].wrapping_add(TEXT_HASH))])
+}
+
+/// The frames of the thread that has the lock; they may change while they are read.
+#[inline(never)]
+fn walk_holder(out: &mut PythonStack, python: &Python, thread: u64, futex: u64) {
+    let bytes = u64::from(python.gil_bytes);
+    let mut gil = python.gil;
+    if futex.wrapping_sub(gil) >= bytes {
+        gil = field(field(thread, python.thread_interp), python.interp_gil);
+    }
+    if field(gil, python.gil_locked) as u32 != 1 {
+        return;
+    }
+    let holder = field(gil, python.gil_last_holder);
+    if holder == 0 || holder == thread {
+        return;
+    }
+    out.head.holder = field(holder, python.thread_id);
+    out.next = current_frame(python, holder);
+    walk_frames(out, python, out.head.frames, HOLDER_FRAMES as u32, 0);
+    out.head.holder_frames = out.walked as u32;
+    if out.next != 0 {
+        out.head.header.flags |= PYTHON_HOLDER_BROKEN;
+    }
+}
+
+/// The task that asyncio says is current.
+#[inline(always)]
+fn find_task(out: &mut PythonStack, python: &Python, thread: u64) {
+    if python.thread_task != NO_FIELD {
+        out.head.task = field(thread, python.thread_task);
+    } else if python.tasks != 0 {
+        only_value(out, python);
+    }
+    if out.head.task == 0 || python.task_name == NO_FIELD {
+        return;
+    }
+    let name = field(out.head.task, python.task_name);
+    out.head.name = name;
+    let to = (&raw mut out.head.name_bytes).cast();
+    // SAFETY: checked reads of the size of the destination and less.
+    unsafe {
+        // The object may lie at the end of what is mapped.
+        if bpf_probe_read_user(to, NAME_BYTES as u32, name as *const c_void) != 0 {
+            bpf_probe_read_user(to, NAME_BYTES as u32 / 2, name as *const c_void);
+        }
+    }
+}
+
+/// The value of a dictionary that has exactly one: a process with one loop has at most one task
+/// that runs.
+#[inline(always)]
+fn only_value(out: &mut PythonStack, python: &Python) {
+    let keys = field(python.tasks, python.dict_keys);
+    let shape = read(keys.wrapping_add(8));
+    let (log2, index_bytes) = if python.keys_kind == KEYS_LOG2 {
+        (shape & 0xff, 1 << ((shape >> 8) & 7))
+    } else {
+        (if shape == 8 { SMALL_DICT_LOG2 } else { 0 }, 8)
+    };
+    if log2 != SMALL_DICT_LOG2 {
+        out.head.header.flags |= PYTHON_TASKS_UNCLEAR;
+        return;
+    }
+    let entries = keys.wrapping_add(u64::from(python.keys_indices)).wrapping_add(index_bytes);
+    let to = (&raw mut out.words).cast();
+    // SAFETY: a checked read of less than the size of the destination.
+    if unsafe { bpf_probe_read_user(to, ENTRY_BYTES, entries as *const c_void) } != 0 {
+        out.head.header.flags |= PYTHON_TASKS_UNCLEAR;
+        return;
+    }
+    let mut found = 0;
+    let mut values = 0;
+    for entry in 0..5 {
+        let value = out.words[entry * 3 + 2];
+        found |= value;
+        values += u32::from(value != 0);
+    }
+    if values > 1 {
+        out.head.header.flags |= PYTHON_TASKS_UNCLEAR;
+    } else {
+        out.head.task = found;
+    }
+}
+
+/// Distance of the instruction that was captured last from its code object.
+#[inline(always)]
+pub(crate) fn leaf(state: &ThreadState) -> u32 {
+    if interpreter(state.record.header.tgid).is_none() {
+        return 0;
+    }
+    let Some(stack) = stack_of(state, state.spare) else { return 0 };
+    if stack.head.frames == 0 {
+        return 0;
+    }
+    let PythonFrame { code, instr, .. } = stack.stack[0];
+    if instr >> 32 == 0 { instr as u32 } else { instr.wrapping_sub(code & !TAGS) as u32 }
+}
+
+/// Sends the frames that belong to a capture, before it.
+#[inline(always)]
+pub(crate) fn send(state: &ThreadState, buffer: u32, capture: &Capture) {
+    if capture.head.header.flags & FLAG_PYTHON == 0 {
+        return;
+    }
+    let Some(stack) = stack_of(state, buffer) else { return };
+    let head = &mut stack.head;
+    head.header.kind = KIND_PYTHON;
+    head.header.tgid = capture.head.header.tgid;
+    head.header.time_ns = capture.head.header.time_ns;
+    head.header.extra = capture.head.turn;
+    head.id = capture.head.id;
+    let frames = (head.frames & 255) + (head.holder_frames & 255);
+    let bytes =
+        size_of::<PythonHead>() + (frames as usize & (FRAMES - 1)) * size_of::<PythonFrame>();
+    // SAFETY: the frames follow the head in one buffer, which has room for all of them.
+    unsafe { emit::output((&raw const *stack).cast(), bytes as u64) };
+}

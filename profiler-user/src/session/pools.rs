@@ -1,0 +1,52 @@
+//! Looks at the targets' thread pools a few times a second, from outside.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::watcher::Watcher;
+use crate::aggregate::{BusyThread, PoolKey, PoolLook};
+use crate::attach::proc::{self, Waiting};
+use crate::events::monotonic_ns;
+use crate::runtimes::PoolKind;
+use crate::stalls::Cause;
+
+/// Time between two looks: a span of saturation is known as well as that.
+const PERIOD: Duration = Duration::from_millis(200);
+/// `anyio.to_thread.current_default_thread_limiter().total_tokens`, unless the program changes it.
+const ANYIO_DEFAULT: u32 = 40;
+
+impl Watcher<'_> {
+    /// Looks at all pools, if it is time.
+    pub(super) fn look_at_pools(&mut self) {
+        if self.last_pools.elapsed() < PERIOD {
+            return;
+        }
+        self.last_pools = Instant::now();
+        for pid in self.pids.clone() {
+            let mut looks: BTreeMap<PoolKey, PoolLook> = BTreeMap::new();
+            for worker in self.pipeline.workers(pid) {
+                let key = (pid, worker.kind.name(), worker.pool);
+                let look = looks.entry(key).or_insert_with(|| PoolLook {
+                    threads: 0,
+                    busy: Vec::new(),
+                    queued: worker.queued,
+                    default_limit: (worker.kind == PoolKind::Anyio).then_some(ANYIO_DEFAULT),
+                });
+                look.threads += 1;
+                if !worker.frames.is_empty() {
+                    let cause = match proc::waiting(pid, worker.tid) {
+                        Waiting::No => Cause::Cpu,
+                        Waiting::InCall(nr) if profiler_common::arch::is_futex(nr) => Cause::Lock,
+                        Waiting::InCall(_) => Cause::Syscall,
+                        Waiting::Outside => Cause::Fault,
+                    };
+                    look.busy.push(BusyThread { cause, frames: worker.frames });
+                }
+            }
+            let now = monotonic_ns();
+            for (key, look) in looks {
+                self.pools.saw(key, now, &look);
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! CPython, every version there is: the line, the task and the holder of the interpreter's lock are
+//! those that the program itself knows.
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::fixtures::{Folder, script};
+use crate::gate::{enter, has_programs, patience, skip, slowness};
+use crate::process::Process;
+use crate::pythons::{Python, pythons};
+use crate::report::{Frame, PoolStack, Report, Stall};
+use crate::runtimes::child_of;
+use crate::stallscope::{Watch, command};
+use crate::truth::{Truth, match_all};
+
+/// The interpreters to test; the skip has been printed if there is none.
+fn all() -> Vec<Python> {
+    let found = pythons();
+    if found.is_empty() {
+        skip("no python3 here");
+    }
+    found
+}
+
+fn functions(stall: &Stall) -> Vec<&str> {
+    stall.stack().frames.iter().map(|frame| frame.function.as_str()).collect()
+}
+
+#[test]
+fn a_blocking_call_is_named_with_its_line_its_task_and_its_callers_on_every_python() {
+    let Some(_turn) = enter() else { return };
+    for python in all() {
+        let (mut command, _folder) = python.run("asyncio_stall.py", &[]);
+        let process = Process::start(&mut command);
+        process.wait_for_truths(1, patience(20));
+        let watch = Watch::profile(process.pid());
+        let before = process.truths().len() + 1;
+        // One more: the last one's turn may not have ended yet.
+        process.wait_for_truths(before + 3, patience(20));
+        let report = watch.stop();
+        let truths: Vec<Truth> = process.truths().split_off(before).into_iter().take(2).collect();
+        let from = truths[0].start_unix_ns - 50_000_000;
+        let to = truths[1].start_unix_ns + truths[1].duration_ns;
+        let inside: Vec<Stall> =
+            report.stalls.into_iter().filter(|s| (from..to).contains(&s.start_unix_ns)).collect();
+        for one in match_all(&truths, &inside) {
+            one.check_duration();
+            one.check_cause();
+            one.check_line();
+            assert_eq!(one.stall.runtime, "asyncio", "{python:?}");
+            let task = one.stall.task.as_ref().unwrap_or_else(|| panic!("{python:?}: no task"));
+            assert_eq!(task.name, "order-7", "{python:?}");
+            assert_eq!(task.chain, ["get_order", "load_order"], "{python:?}");
+            check_order(&python, one.stall);
+        }
+    }
+}
+
+/// Callers stand in the order of their calls, native and Python ones in one stack, and the
+/// interpreter's own loop is gone.
+fn check_order(python: &Python, stall: &Stall) {
+    let functions = functions(stall);
+    let mut from = 0;
+    for expected in
+        ["<module>", "_run_once", "get_order", "load_order", "<lambda>", "wait_for_upstream"]
+    {
+        let is_it = |name: &&str| *name == expected || name.ends_with(&format!(".{expected}"));
+        let found = functions[from..].iter().position(is_it);
+        from += found.unwrap_or_else(|| panic!("{python:?}: no {expected} in {functions:#?}")) + 1;
+    }
+    // What `time.sleep` calls, by version.
+    let sleeps = |name: &&str| name.contains("nanosleep") || name.contains("select");
+    assert!(functions[from..].iter().any(sleeps), "{functions:#?}");
+    let eval = functions.iter().any(|name| name.starts_with("_PyEval_EvalFrameDefault"));
+    assert!(!eval, "{python:?}: the interpreter's loop is shown: {functions:#?}");
+}
+
+/// What `generated.py` knows of one of its programs.
+struct Known {
+    file: String,
+    line: u64,
+    start: u64,
+    end: u64,
+}
+
+fn known(truth: &Value) -> Known {
+    let number = |key: &str| truth[key].as_u64().expect("a number");
+    let start = number("start_unix_ns");
+    Known {
+        file: truth["file"].as_str().expect("a file").to_owned(),
+        line: number("line"),
+        start,
+        end: start + number("duration_ns"),
+    }
+}
+
+/// Runs generated programs under watch; gives what they know and what was reported.
+fn watch_generated(python: &Python, count: &str, seconds: &str) -> (Vec<Known>, Report) {
+    let (mut command, _folder) = python.run("generated.py", &[count, seconds, "7"]);
+    let process = Process::start(&mut command);
+    process.wait_for_key("ready");
+    let watch = Watch::profile_with(process.pid(), &["--threshold", "3ms"]);
+    process.signal(libc::SIGUSR1);
+    let truths = process
+        .wait_for_json(patience(60), |json| json.get("truths").cloned())
+        .unwrap_or_else(|| panic!("{python:?}: {}{}", process.stdout(), process.stderr()));
+    let report = watch.stop();
+    (truths.as_array().expect("a list").iter().map(known).collect(), report)
+}
+
+#[test]
+fn two_hundred_generated_programs_are_blamed_at_the_line_they_know_themselves() {
+    let Some(_turn) = enter() else { return };
+    for python in all() {
+        let (programs, report) = watch_generated(&python, "200", "0.005");
+        assert_eq!(programs.len(), 200);
+        let mut named = 0;
+        for stall in report.stalls.iter().filter(|s| !s.ongoing && s.cause == "syscall") {
+            // The turn of a program holds its blocking call, and nothing else that sleeps.
+            let end = stall.start_unix_ns + stall.duration_ns;
+            let inside: Vec<_> =
+                programs.iter().filter(|p| stall.start_unix_ns < p.end && p.start < end).collect();
+            let [program] = inside[..] else { continue };
+            let blocker = stall.blocker.as_ref().unwrap_or_else(|| panic!("{stall:#?}"));
+            assert_eq!(
+                (blocker.file.as_deref(), blocker.line),
+                (Some(program.file.as_str()), Some(program.line)),
+                "{python:?}: {blocker:?}\n{:#?}",
+                functions(stall)
+            );
+            named += 1;
+        }
+        // A machine that starves the program makes stalls of another cause.
+        assert!(named >= 150, "{python:?}: {named} of 200 programs were seen to block");
+    }
+}
+
+#[test]
+fn who_waits_for_the_lock_is_told_from_who_holds_it() {
+    let Some(_turn) = enter() else { return };
+    for python in all() {
+        // Versions take turns: one of the two kinds of work each.
+        let works = [["python"], ["dumps"]][python.minor() as usize % 2];
+        for work in works {
+            let (mut command, _folder) = python.run("gil_fight.py", &[work]);
+            let process = Process::start(&mut command);
+            let line = process.wait_for_key("line").as_u64();
+            let holder = process.wait_for_key("holder").as_u64();
+            let watch = Watch::profile_with(process.pid(), &["--threshold", "2ms"]);
+            std::thread::sleep(Duration::from_secs(1) * slowness());
+            let report = watch.stop();
+            let finished = || report.stalls.iter().filter(|stall| !stall.ongoing);
+            // A busy machine may make a longer wait for the CPU of it; the lock was waited for.
+            let waits = finished().flat_map(|stall| &stall.stacks).filter(|s| s.cause == "gil");
+            let told = waits.filter_map(|stack| stack.holder.as_ref()).any(|one| {
+                let at_line = |frame: &Frame| {
+                    let file = frame.file.as_deref().unwrap_or_default();
+                    file.ends_with("gil_fight.py") && frame.line == line
+                };
+                Some(one.tid) == holder && one.frames.iter().any(at_line)
+            });
+            assert!(told, "{python:?} {work}: {:#?} {:#?}", by_cause(&report), report.health);
+            for stall in finished().filter(|stall| stall.cause == "gil") {
+                let Some(blocker) = &stall.blocker else { continue };
+                let file = blocker.file.as_deref().unwrap_or_default();
+                assert!(file.ends_with("gil_fight.py"), "{python:?} {work}: {blocker:?}");
+                // The generator expression is a function of its own, on the same line.
+                assert_eq!(blocker.line, line, "{python:?} {work}: {blocker:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn code_that_is_made_and_freed_in_a_loop_never_has_a_wrong_name() {
+    let Some(_turn) = enter() else { return };
+    for python in all() {
+        let (mut command, _folder) = python.run("exec_loop.py", &["200"]);
+        let process = Process::start(&mut command);
+        process.wait_for_key("ready");
+        let watch = Watch::profile_with(process.pid(), &["--threshold", "3ms"]);
+        process.signal(libc::SIGUSR1);
+        let truths = process
+            .wait_for_json(patience(60), |json| json.get("truths").cloned())
+            .unwrap_or_else(|| panic!("{python:?}: {}{}", process.stdout(), process.stderr()));
+        let report = watch.stop();
+        let programs: Vec<Known> = truths.as_array().expect("a list").iter().map(known).collect();
+        let mut named = 0;
+        for stall in report.stalls.iter().filter(|s| !s.ongoing && s.cause == "syscall") {
+            let end = stall.start_unix_ns + stall.duration_ns;
+            let inside: Vec<_> =
+                programs.iter().filter(|p| stall.start_unix_ns < p.end && p.start < end).collect();
+            let [program] = inside[..] else { continue };
+            for frame in &stall.stack().frames {
+                let generated = frame.file.as_deref().filter(|file| file.starts_with("/made/"));
+                if let Some(file) = generated {
+                    assert_eq!((file, frame.line), (program.file.as_str(), Some(program.line)));
+                    assert_eq!(frame.function, program.file.replace("/made/", "made_"));
+                    named += 1;
+                }
+            }
+        }
+        // The rest is counted: `python_code_gone` in the health line.
+        assert!(named > 0, "{python:?}: not one name");
+    }
+}
+
+/// The line of a process's stalls that is blamed most often, with its function.
+fn most_blamed(report: &Report) -> Option<(String, Option<u64>)> {
+    let mut lines: HashMap<(String, Option<u64>), usize> = HashMap::new();
+    for blocker in report.blamed().into_iter().filter_map(|stall| stall.blocker.as_ref()) {
+        *lines.entry((blocker.function.clone(), blocker.line)).or_default() += 1;
+    }
+    lines.into_iter().max_by_key(|(_, count)| *count).map(|(line, _)| line)
+}
+
+#[test]
+fn a_program_in_namespaces_of_its_own_whose_files_are_gone_is_named_all_the_same() {
+    let Some(_turn) = enter() else { return };
+    if !has_programs(&["unshare"]) {
+        return;
+    }
+    let Some(python) = all().into_iter().find(Python::is_here) else { return };
+    let folder = Folder::new("python-gone");
+    let gone = folder.write(
+        "gone.py",
+        &std::fs::read_to_string(script("python/asyncio_stall.py")).expect("there"),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child"]).arg(python.program()).arg(&gone);
+    let process = Process::start(&mut command);
+    let truths = process.wait_for_truths(1, patience(20));
+    drop(folder);
+    let child = child_of(process.pid());
+    let watch = Watch::profile(child);
+    let before = process.truths().len();
+    process.wait_for_truths(before + 2, patience(20));
+    let report = watch.stop();
+    let (function, line) = most_blamed(&report).expect("a stall");
+    assert_eq!((function.as_str(), line), ("wait_for_upstream", Some(truths[0].line)));
+    let tasks = report.stalls.iter().filter_map(|stall| stall.task.as_ref());
+    assert!(tasks.clone().any(|task| task.name == "order-7"), "{:?}", tasks.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_runtime_that_is_loaded_after_the_start_is_recognised() {
+    let Some(_turn) = enter() else { return };
+    for python in all().into_iter().filter(Python::is_here) {
+        let folder = Folder::new("python-run");
+        let output = folder.path().join("report.json");
+        let mut watched = command(["run", "--duration", "2s", "--format", "json", "--output"]);
+        watched.arg(&output).arg("--").arg(python.program());
+        watched.arg(script("python/asyncio_stall.py"));
+        let status = Process::start(&mut watched).expect_end(patience(60));
+        assert!(status.success(), "{status}");
+        let report = Report::read(&std::fs::read_to_string(&output).expect("it was written"));
+        let stall = report.blamed().into_iter().next().expect("a stall");
+        assert_eq!(stall.runtime, "asyncio", "{python:?}");
+        assert_eq!(most_blamed(&report).expect("a stall").0, "wait_for_upstream", "{python:?}");
+    }
+}
+
+#[test]
+fn the_collector_is_not_blamed_on_who_allocates() {
+    let Some(_turn) = enter() else { return };
+    for python in all() {
+        let (mut command, _folder) = python.run("collector.py", &[]);
+        let process = Process::start(&mut command);
+        process.wait_for_key("ready");
+        let watch = Watch::profile(process.pid());
+        std::thread::sleep(Duration::from_millis(700) * slowness());
+        let report = watch.stop();
+        let passes: Vec<_> =
+            report.blamed().into_iter().filter(|s| s.detail.as_deref() == Some("gc")).collect();
+        assert!(!passes.is_empty(), "{python:?}: {:#?}", by_cause(&report));
+        for stall in passes {
+            let blocker = stall.blocker.as_ref().expect("checked before");
+            assert_ne!(blocker.function, "allocate", "{python:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pool_whose_threads_are_all_busy_is_told_with_the_line_they_are_at() {
+    let Some(_turn) = enter() else { return };
+    for python in all() {
+        let (mut command, _folder) = python.run("pool.py", &["3", "12"]);
+        let process = Process::start(&mut command);
+        let line = process.wait_for_key("line").as_u64();
+        let watch = Watch::profile(process.pid());
+        std::thread::sleep(Duration::from_millis(1500) * slowness());
+        let report = watch.stop();
+        assert!(report.blamed().is_empty(), "{python:?}: the loop itself is free");
+        let [pool] = &report.pools[..] else { panic!("{python:?}: {:#?}", report.pools) };
+        assert_eq!(pool.kind, "ThreadPoolExecutor");
+        assert_eq!(
+            (pool.threads, pool.limit, pool.busy_max),
+            (3, Some(3), 3),
+            "{python:?}: {pool:#?}"
+        );
+        assert!(pool.saturations > 0 && pool.saturated_ns > 500_000_000, "{pool:#?}");
+        assert!(pool.queued_max.is_some_and(|queued| (1..=9).contains(&queued)), "{pool:#?}");
+        let at = |stack: &PoolStack| {
+            stack.frames.iter().any(|f| f.function == "blocking_call" && f.line == line)
+        };
+        assert!(pool.stacks.iter().any(at), "{python:?}: {pool:#?}");
+    }
+}
+
+fn by_cause(report: &Report) -> HashMap<&str, usize> {
+    let mut causes = HashMap::new();
+    for stall in &report.stalls {
+        *causes.entry(stall.cause.as_str()).or_default() += 1;
+    }
+    causes
+}
