@@ -78,6 +78,9 @@ pub const FUTEX_PARK: u32 = 2;
 /// Waiting on it is blocked time.
 pub const FUTEX_LOCK: u32 = 3;
 
+/// Waiting on it, the thread is no worker any more (it went back to a pool).
+pub const FUTEX_IDLE: u32 = 4;
+
 /// What user space found a thread doing when it attached: applied by the thread's next event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use aya_ebpf::programs::BtfTracePointContext;
 use profiler_common::arch::{SYS_IO_URING_ENTER, UserRegs, is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{
-    ADOPT_PARKED, ADOPT_RUNNING, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL,
+    ADOPT_PARKED, ADOPT_RUNNING, FUTEX_ASKED, FUTEX_IDLE, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL,
     TARGET_LEARN_FUTEXES,
 };
 use profiler_common::counters::Counter;
 use profiler_common::record::{Header, KIND_FUTEX, KIND_LOOP};
-use profiler_common::turn::{NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_POLL, Phase, ThreadState};
+use profiler_common::turn::{NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_IDLE, PARK_POLL, Phase, ThreadState};
 
 use crate::capture::{self, Subject};
 use crate::maps::{ADOPT, FUTEXES, SHARED, SLOTS, TARGETS, config};
@@ -99,6 +99,10 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         if let Some(turn) = state.switch_out(now, off, armed_since()) {
             emit::finished(state, turn);
         }
+        if class == PARK_IDLE {
+            state.forget_phase();
+            return;
+        }
         if state.announced == 0 && (class != PARK_POLL || state.proved_poll_loop()) {
             found_loop(state, class, now);
         } else if state.slot == 0 {
@@ -161,9 +165,14 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32, regs: &UserReg
             // Whatever it polled for, it waits for its work here.
             state.forget_turn();
         }
-        if futex_class(state) == FUTEX_PARK {
+        let known = futex_class(state);
+        if known == FUTEX_PARK {
             state.futex = 0;
             return Off::Park(PARK_FUTEX);
+        }
+        if known == FUTEX_IDLE && state.phase() == Phase::Busy {
+            state.futex = 0;
+            return Off::Park(PARK_IDLE);
         }
         return Off::Sleep { cause: cause::LOCK, nr: nr as i32 };
     }
@@ -277,11 +286,15 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
     }
     if state.futex != 0 {
         // The answer may have come while it slept.
-        if state.is_asleep() && futex_class(state) == FUTEX_PARK {
+        let known = futex_class(state);
+        let left = known == FUTEX_IDLE && state.phase() == Phase::Busy;
+        if state.is_asleep() && (known == FUTEX_PARK || left) {
             if let Some(turn) = state.sleep_was_park(armed_since()) {
                 emit::finished(state, turn);
             }
-            if state.announced == 0 {
+            if left {
+                state.forget_phase();
+            } else if state.announced == 0 {
                 found_loop(state, PARK_FUTEX, now);
             }
         }

@@ -22,6 +22,9 @@ pub const PARK_POLL: u32 = 2;
 /// Futex waits of a runtime's parker.
 pub const PARK_FUTEX: u32 = 4;
 
+/// Futex waits in which a thread that was a worker is one no more.
+pub const PARK_IDLE: u32 = 8;
+
 /// Stacks a turn has room for: a power of two, so that the verifier sees masked indexes in bounds.
 pub const STACKS: usize = 32;
 /// Kinds of system calls a turn has room for.

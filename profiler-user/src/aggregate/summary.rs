@@ -83,6 +83,10 @@ pub struct Health {
     /// How turn boundaries were seen: `fentry`, `sys_enter` or `sched`.
     #[serde(deserialize_with = "words::word")]
     pub boundaries: Word,
+    /// How the polls of tokio's tasks were told apart: `exact`, `exact in slices` (the budget did not
+    /// allow more), or `turns and samples`; `None` without tokio.
+    #[serde(default, deserialize_with = "words::optional")]
+    pub task_polls: Option<Word>,
     /// Events that did not fit into the ring buffer.
     pub lost_events: u64,
     /// Stacks that do not reach the thread's start.

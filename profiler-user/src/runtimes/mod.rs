@@ -11,4 +11,4 @@ pub use python::{
     Worker, merge,
 };
 pub use recognise::{ProcessRuntime, recognise, recognise_python};
-pub use tokio::{FutexUse, classify_futex, is_worker, task_polls};
+pub use tokio::{FutexUse, classify_futex, handed_off, is_worker, stand_in, task_of, task_polls};

@@ -2,6 +2,7 @@
 
 use crate::binaries::{Mapping, ProcessMaps};
 use crate::blame::Runtime;
+use crate::runtimes::tokio::names_tokio;
 use crate::symbolize::{SymbolPattern, Symbolizer};
 
 /// What is known of a process's runtime.
@@ -11,11 +12,14 @@ pub struct ProcessRuntime {
     pub runtime: Runtime,
     /// Whether its threads park in futexes too, so that unknown ones are to be asked about.
     pub parks_in_futex: bool,
+    /// Whether it was recognised without symbols, so that its parks are told without them too.
+    pub stripped: bool,
 }
 
 /// Recognises the runtime of a process from its mappings and symbols.
 pub fn recognise(maps: &ProcessMaps, symbolizer: &mut Symbolizer) -> ProcessRuntime {
-    let plain = |runtime| ProcessRuntime { runtime, parks_in_futex: false };
+    let plain = |runtime| ProcessRuntime { runtime, parks_in_futex: false, stripped: false };
+    let tokio = ProcessRuntime { parks_in_futex: true, ..plain(Runtime::Tokio) };
     let mapped = |part: &str| maps.all().iter().any(|m| m.path.contains(part));
     if mapped("/libjvm.so") {
         return plain(Runtime::Jvm);
@@ -37,10 +41,13 @@ pub fn recognise(maps: &ProcessMaps, symbolizer: &mut Symbolizer) -> ProcessRunt
     }
     // `tokio::runtime`, in the legacy and in the v0 mangling.
     if has(SymbolPattern::Contains("5tokio7runtime")) || has(SymbolPattern::Contains("_5tokio")) {
-        return ProcessRuntime { runtime: Runtime::Tokio, parks_in_futex: true };
+        return tokio;
     }
     if maps.all().iter().any(|m| m.path.contains("/libuv.so")) {
         return plain(Runtime::Libuv);
+    }
+    if names_tokio(maps) {
+        return ProcessRuntime { stripped: true, ..tokio };
     }
     plain(Runtime::Native)
 }
@@ -63,7 +70,7 @@ pub fn recognise_python(by_binaries: ProcessRuntime, modules: &[String]) -> Proc
     } else {
         by_binaries.runtime
     };
-    ProcessRuntime { runtime, parks_in_futex: false }
+    ProcessRuntime { runtime, parks_in_futex: false, stripped: false }
 }
 
 /// The mapping of the main program's code.
@@ -82,7 +89,8 @@ mod tests {
 
     fn with(modules: &[&str], by_binaries: Runtime) -> Runtime {
         let modules: Vec<String> = modules.iter().map(|&name| name.to_owned()).collect();
-        let by_binaries = ProcessRuntime { runtime: by_binaries, parks_in_futex: false };
+        let by_binaries =
+            ProcessRuntime { runtime: by_binaries, parks_in_futex: false, stripped: false };
         recognise_python(by_binaries, &modules).runtime
     }
 

@@ -62,9 +62,13 @@ impl<'a> Watcher<'a> {
         let ring = kernel.take_events()?;
         let mut warnings = Vec::new();
         for (pid, offsets) in polls {
+            pipeline.task_polls_found(pid, offsets.clone());
             kernel.set_task_polls(pid, offsets);
         }
         let boundaries = arm(&mut kernel, settings.boundaries, &mut warnings)?;
+        if kernel.task_poll_error().is_some() {
+            pids.iter().for_each(|&pid| pipeline.task_polls_found(pid, Vec::new()));
+        }
         let governed = settings.boundaries == cli::Boundaries::Auto;
         let governor = (governed && boundaries != Boundaries::Sched)
             .then(|| Governor::new(settings.overhead_budget));
@@ -86,6 +90,7 @@ impl<'a> Watcher<'a> {
             began: now,
             began_ns: monotonic_ns(),
             last_decision: now,
+            last_quota_look: now,
             last_interval: now,
             last_checkpoint: now,
             pools: Pools::default(),

@@ -185,7 +185,8 @@ impl RecordedStream {
         for target in &self.header.targets {
             let maps = ProcessMaps::recorded(target.pid, &target.maps, files);
             let RecordedTarget { runtime, parks_in_futex, .. } = *target;
-            let runtime = ProcessRuntime { runtime, parks_in_futex };
+            // Without the process's memory nothing is told of code without symbols.
+            let runtime = ProcessRuntime { runtime, parks_in_futex, stripped: false };
             processes.insert(target.pid, maps, runtime, &target.threads);
         }
         let clock = Clock::with_offset(self.header.unix_minus_monotonic_ns);

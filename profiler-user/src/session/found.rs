@@ -93,7 +93,7 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
             let adopt = Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr };
             return Found::ParkedOnFutex { key, class: FUTEX_PARK, adopt };
         }
-        if !is_worker(&pipeline.user_frames(pid, &user)) {
+        if !is_worker(&pipeline.runtime_frames(pid, &user)) {
             return Found::Nothing;
         }
     }

@@ -46,6 +46,11 @@ impl NotStalls {
         self.add(tid, duration_ns);
     }
 
+    /// A turn of a thread that had handed its worker's work to another meanwhile.
+    pub(super) fn add_handed_off(&mut self, tid: u32, duration_ns: u64) {
+        self.add(tid, duration_ns);
+    }
+
     /// A turn that held a park.
     pub(super) fn add_park(&mut self, tid: u32, park: Park, threshold_ns: u64) {
         let rest_ns = park.turn_ns.saturating_sub(park.park_ns);
@@ -101,7 +106,7 @@ pub(super) fn park_in(ledger: &Ledger, stacks: &[Stack]) -> Option<u64> {
     let waits = stacks.iter().filter(|stack| stack.cause == Cause::Lock);
     let longest = waits.max_by_key(|stack| stack.total_ns)?;
     let most = longest.total_ns.saturating_mul(2) > ledger.get(Cause::Lock);
-    (most && classify_futex(&longest.frames) == FutexUse::Park).then_some(longest.total_ns)
+    (most && classify_futex(&longest.frames) != FutexUse::Lock).then_some(longest.total_ns)
 }
 
 /// What is left of a turn without the park in it, if a single stretch off the CPU makes that a stall:

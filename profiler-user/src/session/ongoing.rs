@@ -33,8 +33,7 @@ impl Watcher<'_> {
             flags: state.turn_flags | if exact { FLAG_EXACT } else { 0 },
             turn,
         };
-        if let Some(mut stall) = self.pipeline.ongoing(&event, &waiting) {
-            stall.ongoing = ongoing;
+        if let Some(stall) = self.pipeline.from_state(&event, &waiting, ongoing) {
             self.report(&stall)?;
         }
         Ok(())

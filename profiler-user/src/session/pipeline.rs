@@ -2,14 +2,16 @@
 //!
 //! It knows nothing of the kernel programs: a recorded stream goes through it as a live one does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use profiler_common::arch::UserRegs;
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
-use crate::blame::{Boundary, Stall, advise, blocker, detail};
+use crate::blame::{Boundary, Runtime, Stall, advise, blocker, detail};
 use crate::events::{CaptureEvent, Clock, Event, PythonEvent, StackCopy, TurnEvent};
-use crate::runtimes::{FutexUse, NamedPythonStack, PythonFrames, Worker, classify_futex};
+use crate::runtimes::{
+    self, FutexUse, NamedPythonStack, PythonFrames, Worker, classify_futex, handed_off, stand_in,
+};
 use crate::session::kernel_frames;
 use crate::session::naming::{Named, collecting, name, task_of};
 use crate::session::not_stalls::{NotStalls, Park, park_in, without_park};
@@ -41,6 +43,8 @@ pub struct Pipeline {
     waits: WaitNotes<Walked>,
     /// Stalls of threads that have not proved to be loops, by thread.
     unproven: HashMap<u32, Vec<Stall>>,
+    /// Where processes with tasks begin to poll one; none where that is not known.
+    task_polls: BTreeMap<u32, Vec<u64>>,
     /// What threads slept in when stallscope attached, until that turn has ended.
     found_asleep: HashMap<u32, (Cause, Option<i32>, Walked)>,
     /// Interpreter's frames whose capture comes next, by thread.
@@ -72,6 +76,7 @@ impl Pipeline {
             assembler: Assembler::default(),
             waits: WaitNotes::default(),
             unproven: HashMap::new(),
+            task_polls: BTreeMap::new(),
             found_asleep: HashMap::new(),
             python_frames: HashMap::new(),
             python: PythonFrames::default(),
@@ -156,6 +161,22 @@ impl Pipeline {
         polls
     }
 
+    /// Takes note of where a process's runtime begins to poll a task. If it has tasks and that is not
+    /// known, what happens between two parks may be many polls.
+    pub fn task_polls_found(&mut self, pid: u32, polls: Vec<u64>) {
+        let runtime = self.processes.get(pid, &mut self.symbolizer).runtime.runtime;
+        if runtime == Runtime::Tokio {
+            self.task_polls.insert(pid, polls);
+        } else {
+            self.task_polls.remove(&pid);
+        }
+    }
+
+    /// Processes with tasks whose polls are not seen.
+    pub fn unseen_polls(&self) -> impl Iterator<Item = u32> + '_ {
+        self.task_polls.iter().filter(|(_, polls)| polls.is_empty()).map(|(&pid, _)| pid)
+    }
+
     /// A thread was found asleep in a turn: that turn's stack, which the kernel side has not.
     pub(super) fn slept_at_attach(&mut self, tid: u32, stack: (Cause, Option<i32>, Walked)) {
         self.found_asleep.insert(tid, stack);
@@ -168,7 +189,10 @@ impl Pipeline {
 
     fn ended(&mut self, event: &TurnEvent) -> Option<Stall> {
         let waits = self.waits.take(event.tid, event.turn.number);
-        let known = event.flags & (FLAG_EXACT | FLAG_AT_ATTACH) != 0;
+        let unseen = self.task_polls.get(&event.tgid).is_some_and(Vec::is_empty);
+        let unseen = if unseen { FLAG_EXACT } else { 0 };
+        let flags = event.flags & !unseen;
+        let known = flags & (FLAG_EXACT | FLAG_AT_ATTACH) != 0;
         if !known && event.turn.longest_ns < self.threshold_ns {
             // Polls were not seen, and no single stretch is a stall: this may be many short turns.
             self.not_stalls
@@ -176,8 +200,7 @@ impl Pipeline {
             self.assembler.forget(event.tid);
             return None;
         }
-        let mut raw =
-            self.assembler.ended(event.tgid, event.tid, event.end_ns, event.flags, &event.turn);
+        let mut raw = self.assembler.ended(event.tgid, event.tid, event.end_ns, flags, &event.turn);
         if let Some(found) = self.found_asleep.remove(&event.tid)
             && raw.at_attach
         {
@@ -186,11 +209,17 @@ impl Pipeline {
         self.stall(raw, &waits)
     }
 
-    /// A stall that still lasts, from the kernel side's own state.
-    pub fn ongoing(&mut self, event: &TurnEvent, waiting: &[CaptureEvent]) -> Option<Stall> {
+    /// A stall from the kernel side's own state: one that still lasts, or that is known here, though not
+    /// there, to have ended.
+    pub fn from_state(
+        &mut self,
+        event: &TurnEvent,
+        waiting: &[CaptureEvent],
+        ongoing: bool,
+    ) -> Option<Stall> {
         let waiting =
             waiting.iter().map(|capture| self.captured(capture, capture.python.clone())).collect();
-        let raw = self.assembler.ongoing(
+        let mut raw = self.assembler.ongoing(
             event.tgid,
             event.tid,
             event.end_ns,
@@ -198,6 +227,7 @@ impl Pipeline {
             &event.turn,
             waiting,
         );
+        raw.ongoing = ongoing;
         self.stall(raw, &TurnWaits::default())
     }
 
@@ -278,7 +308,21 @@ impl Pipeline {
         if classify_futex(&by_symbols) == FutexUse::Park {
             return FutexUse::Park;
         }
-        classify_futex(&self.user_frames(pid, user))
+        classify_futex(&self.runtime_frames(pid, user))
+    }
+
+    /// A stack's user frames, root to leaf, as far as they tell whose code of the runtime they are.
+    pub fn runtime_frames(&mut self, pid: u32, stack: &UnwoundStack) -> Vec<Frame> {
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        if !process.runtime.stripped {
+            return self.user_frames(pid, stack);
+        }
+        let polls = self.task_polls.get(&pid).map_or(&[][..], Vec::as_slice);
+        let functions = stack.frames.iter().rev();
+        functions
+            .filter_map(|frame| self.unwinder.function(&process.maps, frame.lookup))
+            .map(|function| stand_in(&process.maps, function, polls))
+            .collect()
     }
 
     /// Names a stack's user frames, root to leaf.
@@ -302,14 +346,29 @@ impl Pipeline {
                 one.stack.holder = self.holder(&raw, waits, &one.stack);
             }
         }
+        if runtime.runtime == Runtime::Tokio {
+            let elsewhere = handed_off(named.iter().map(|one| &one.stack));
+            // Whether it had the CPU meanwhile concerned nobody either.
+            let own = raw.duration_ns.saturating_sub(raw.ledger.get(Cause::Runqueue));
+            if elsewhere > 0 && own.saturating_sub(elsewhere) < self.threshold_ns {
+                if !raw.ongoing {
+                    self.not_stalls.add_handed_off(raw.tid, raw.duration_ns);
+                }
+                return None;
+            }
+        }
         named.sort_by_key(|one| std::cmp::Reverse(one.stack.total_ns));
         let cause = raw.ledger.largest();
-        let task = task_of(cause, &named);
+        let python_task = task_of(cause, &named);
         let collecting = collecting(cause, &named);
         let (stacks, calls): (Vec<_>, Vec<_>) =
             named.into_iter().map(|one| (one.stack, one.call)).unzip();
         if runtime.parks_in_futex
-            && let Some(park_ns) = park_in(&raw.ledger, &stacks)
+            && let Some(park_ns) = if runtime.stripped {
+                self.stripped_park(&raw)
+            } else {
+                park_in(&raw.ledger, &stacks)
+            }
         {
             if raw.ongoing {
                 // It has not been counted yet.
@@ -323,6 +382,12 @@ impl Pipeline {
         let syscalls = self.slept_in(&raw, waits);
         let detail = detail(cause, &raw.ledger, &stacks, &calls, &syscalls, collecting);
         let runtime = runtime.runtime;
+        let task = stacks
+            .iter()
+            .filter(|_| runtime == Runtime::Tokio)
+            .max_by_key(|stack| (stack.cause == cause, stack.total_ns))
+            .and_then(|stack| runtimes::task_of(&stack.frames))
+            .or(python_task);
         Some(Stall {
             start_unix_ns: self.clock.unix_ns(raw.start_ns),
             duration_ns: raw.duration_ns,
@@ -344,6 +409,19 @@ impl Pipeline {
             outside: self.outside(cause, raw.tgid, waits),
             task,
         })
+    }
+
+    /// As [`park_in`], by stacks without names.
+    fn stripped_park(&mut self, raw: &RawStall<Walked>) -> Option<u64> {
+        let of_cause = raw.ledger.get(Cause::Lock);
+        let waits = raw.stacks.iter().filter(|captured| captured.cause == Cause::Lock);
+        let longest = waits.max_by_key(|captured| captured.total_ns)?;
+        let most = raw.ledger.largest() == Cause::Lock && longest.total_ns * 2 > of_cause;
+        if !most {
+            return None;
+        }
+        let frames = self.runtime_frames(raw.tgid, &longest.stack.user);
+        (classify_futex(&frames) != FutexUse::Lock).then_some(longest.total_ns)
     }
 
     /// A stall of a thread that was stuck before stallscope attached and has not run since.

@@ -62,7 +62,8 @@ impl Processes {
     /// Takes note of a process, or reads it anew after an exec.
     pub fn read(&mut self, pid: u32, symbolizer: &mut Symbolizer) -> &Process {
         let process = if self.recorded {
-            let runtime = ProcessRuntime { runtime: Runtime::Native, parks_in_futex: false };
+            let runtime =
+                ProcessRuntime { runtime: Runtime::Native, parks_in_futex: false, stripped: false };
             let maps = ProcessMaps::default();
             Process { maps, runtime, python: None, read_at: Instant::now(), start_ticks: None }
         } else {
@@ -133,6 +134,12 @@ impl Processes {
     #[must_use]
     pub fn runtime(&self, pid: u32) -> Runtime {
         self.processes.get(&pid).map_or(Runtime::Native, |process| process.runtime.runtime)
+    }
+
+    /// Whether the runtime of a process that was read before was recognised without symbols.
+    #[must_use]
+    pub fn is_stripped(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|process| process.runtime.stripped)
     }
 
     /// Whether a process that was read before still is that process.

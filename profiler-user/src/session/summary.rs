@@ -150,6 +150,7 @@ pub(super) fn health(
     kernel: &Kernel,
     pipeline: &Pipeline,
     boundaries: &'static str,
+    task_polls: Option<&'static str>,
     mut warnings: Vec<String>,
 ) -> Health {
     let counters = kernel.counters().unwrap_or_default();
@@ -190,6 +191,7 @@ pub(super) fn health(
         backend: "ebpf",
         kernel: kernel_release(),
         boundaries,
+        task_polls,
         lost_events: count(Counter::RingFull),
         truncated_stacks: pipeline.truncated_stacks,
         failed_reads: count(Counter::RegistersUnreadable),

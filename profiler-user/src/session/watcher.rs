@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use aya::maps::{MapData, RingBuf};
-use profiler_common::config::{FUTEX_LOCK, FUTEX_PARK, FutexKey};
-use profiler_common::counters::Counter;
+use profiler_common::config::{FUTEX_IDLE, FUTEX_LOCK, FUTEX_PARK, FutexKey};
 
 use super::command::Child;
 use super::event_stream::StreamRecorder;
 use super::found::Stuck;
-use super::governor::{Decision, Governor};
+use super::governor::Governor;
 use super::outputs::Outputs;
 use super::parked::ParkedTurns;
 use super::pipeline::Pipeline;
@@ -17,7 +16,7 @@ use super::summary::{self, KnownLoop, Loops};
 use super::watch::{Outcome, Settings, WatchError};
 use crate::aggregate::{Aggregate, Ended, LoopSummary, Pools, Summary, Unfinished};
 use crate::attach::{Boundaries, Kernel, cgroup, proc};
-use crate::blame::Stall;
+use crate::blame::{Runtime, Stall};
 use crate::events::{self, CaptureEvent, Event, monotonic_ns};
 use crate::record::Checkpoint;
 use crate::runtimes::FutexUse;
@@ -42,6 +41,7 @@ pub(super) struct Watcher<'a> {
     pub(super) began: Instant,
     pub(super) began_ns: u64,
     pub(super) last_decision: Instant,
+    pub(super) last_quota_look: Instant,
     pub(super) last_interval: Instant,
     pub(super) last_checkpoint: Instant,
     pub(super) pools: Pools,
@@ -99,6 +99,7 @@ impl Watcher<'_> {
                 let class = match self.pipeline.futex_use(capture) {
                     FutexUse::Park => FUTEX_PARK,
                     FutexUse::Lock => FUTEX_LOCK,
+                    FutexUse::Idle => FUTEX_IDLE,
                 };
                 let CaptureEvent { tgid, tid, .. } = **capture;
                 let key = FutexKey { address: *address, tgid, tid };
@@ -115,6 +116,7 @@ impl Watcher<'_> {
                 let symbolizer = &mut self.pipeline.symbolizer;
                 let polls = self.pipeline.processes.task_polls(*tgid, symbolizer);
                 let changes = !polls.is_empty();
+                self.pipeline.task_polls_found(*tgid, polls.clone());
                 self.kernel.set_task_polls(*tgid, polls);
                 if changes && self.armed {
                     self.kernel.disarm();
@@ -189,6 +191,11 @@ impl Watcher<'_> {
     /// still last, so nothing is told of them yet.
     pub(super) fn periodic(&mut self, behind: bool) -> Result<(), WatchError> {
         self.govern()?;
+        if self.last_quota_look.elapsed() >= Duration::from_secs(1) {
+            self.last_quota_look = Instant::now();
+            let pids = self.pids.clone();
+            self.look_for_quotas(&pids)?;
+        }
         self.look_at_pools();
         if self.settings.live && !behind {
             self.report_ongoing(false)?;
@@ -224,28 +231,33 @@ impl Watcher<'_> {
             || (!self.pipeline.processes.pids().contains(&pid) && proc::is_alive(pid))
     }
 
+    /// Once a second, measures for one period what boundaries cost, and has them rest if that is
+    /// too much.
     fn govern(&mut self) -> Result<(), WatchError> {
+        let Some(governor) = &mut self.governor else { return Ok(()) };
         let elapsed = self.last_decision.elapsed();
+        if let Some(share) = self.kernel.end_cost() {
+            self.last_decision = Instant::now();
+            if governor.exceeds(share) {
+                self.kernel.disarm();
+                self.armed = false;
+            }
+            return Ok(());
+        }
         if elapsed < Duration::from_secs(1) {
             return Ok(());
         }
-        self.last_decision = Instant::now();
-        let pids = self.pids.clone();
-        self.look_for_quotas(&pids)?;
-        let Some(governor) = &mut self.governor else { return Ok(()) };
-        let hits = self
-            .kernel
-            .counters()?
-            .into_iter()
-            .find(|(counter, _)| *counter == Counter::ParkEnterHits)
-            .map_or(0, |(_, hits)| hits);
-        match governor.decide(hits, elapsed) {
-            Decision::Keep => {}
-            Decision::Arm => {
+        if governor.is_resting() {
+            self.last_decision = Instant::now();
+            if governor.rested(elapsed) {
                 self.kernel.arm(self.boundaries)?;
                 self.armed = true;
             }
-            Decision::Disarm => {
+        } else if !self.kernel.begin_cost() {
+            self.last_decision = Instant::now();
+            let hits = self.kernel.hits()?;
+            let share = governor.estimate(hits, elapsed);
+            if governor.exceeds(share) {
                 self.kernel.disarm();
                 self.armed = false;
             }
@@ -257,6 +269,21 @@ impl Watcher<'_> {
     pub(super) fn look_for_quotas(&mut self, pids: &[u32]) -> Result<(), WatchError> {
         let limited = pids.iter().any(|&pid| cgroup::quota(pid).is_some());
         Ok(self.kernel.set_quotas_matter(limited)?)
+    }
+
+    /// How tasks' polls were told apart, if there were any.
+    fn task_poll_method(&self) -> Option<&'static str> {
+        let mut pids = self.pipeline.processes.pids();
+        pids.retain(|&pid| self.pipeline.processes.runtime(pid) == Runtime::Tokio);
+        pids.first()?;
+        let seen = self.boundaries != Boundaries::Sched
+            && pids.iter().all(|&pid| self.kernel.sees_task_polls(pid));
+        let rests = self.governor.as_ref().is_some_and(|governor| governor.rests > 0);
+        Some(match (seen, rests) {
+            (false, _) => "turns and samples",
+            (true, true) => "exact in slices",
+            (true, false) => "exact",
+        })
     }
 
     fn loop_summaries(&mut self, now: u64) -> Vec<LoopSummary> {
@@ -297,15 +324,32 @@ impl Watcher<'_> {
             && governor.rests > 0
         {
             warnings.push(format!(
-                "exact boundaries were switched off {} times to stay within the overhead budget",
-                governor.rests
+                "exact boundaries were switched off {} times to stay within the overhead budget \
+                 (--overhead-budget): they cost up to {:.1} % of a CPU",
+                governor.rests,
+                governor.highest * 100.0
             ));
         }
         if self.decode_errors > 0 {
             warnings.push(format!("{} records could not be decoded", self.decode_errors));
         }
+        let polls = self.task_poll_method();
+        for pid in self.pipeline.unseen_polls() {
+            warnings.push(format!(
+                "it could not be told where process {pid} polls its tasks (no symbols?): a turn may \
+                 hold several"
+            ));
+        }
+        for pid in self.pipeline.processes.pids() {
+            if self.pipeline.processes.is_stripped(pid) {
+                warnings.push(format!(
+                    "process {pid} has no symbols: where tokio parks and polls its tasks was told by \
+                     what its code refers to"
+                ));
+            }
+        }
         let health =
-            summary::health(&self.kernel, &self.pipeline, self.boundaries.name(), warnings);
+            summary::health(&self.kernel, &self.pipeline, self.boundaries.name(), polls, warnings);
         Summary {
             pools: self.pools.summaries(),
             blockers: Vec::new(),

@@ -1,5 +1,7 @@
 //! The loop: from the leaf to the start of the thread.
 
+use std::ops::Range;
+
 use crate::binaries::{Mapping, ProcessMaps};
 
 use super::arch::{FRAME_POINTER, Registers, STACK_POINTER, frame_pointer_slots};
@@ -88,6 +90,16 @@ impl Unwinder {
         counters.stacks_complete += u64::from(end == StackEnd::Complete);
         counters.frames += frames.len() as u64;
         UnwoundStack { frames, end }
+    }
+
+    /// Where the code of the function lies that holds an address of a process.
+    pub fn function(&mut self, maps: &ProcessMaps, address: u64) -> Option<Range<u64>> {
+        let mapping = maps.find(address)?;
+        let module = self.cache.module(maps, mapping)?;
+        let pc = virtual_address(module, mapping, address)?;
+        let fde = module.find(pc)?.fde;
+        let bias = address.wrapping_sub(pc);
+        Some(fde.start.wrapping_add(bias)..fde.end.wrapping_add(bias))
     }
 
     /// The caller of a frame.

@@ -28,21 +28,71 @@ pub(crate) fn script(path: &str) -> PathBuf {
 /// The axum service's binary, with its own release profile.
 pub(crate) fn axum_service() -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        if given().is_some() {
-            return;
-        }
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        run(Command::new(cargo)
-            .args(["build", "--quiet", "--release", "--locked", "--manifest-path"])
-            .arg(sources().join("axum-service/Cargo.toml"))
-            .arg("--target-dir")
-            .arg(built())
-            // Flags of the outer build (coverage, frame pointers) would make it another program.
-            .env_remove("RUSTFLAGS")
-            .env_remove("CARGO_ENCODED_RUSTFLAGS"));
-    });
+    BUILT.get_or_init(|| build("axum-service", &["--release"], ""));
     built().join("release/axum-service")
+}
+
+/// Builds a fixture's package, unless it was given, into a folder below [`built`].
+fn build(package: &str, profile: &[&str], target: &str) {
+    if given().is_some() {
+        return;
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run(Command::new(cargo)
+        .args(["build", "--quiet", "--locked", "--manifest-path"])
+        .arg(sources().join(package).join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(built().join(target))
+        .args(profile)
+        // Flags of the outer build (coverage, frame pointers) would make it another program.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS"));
+}
+
+/// A build of the `tokio-tasks` fixture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tasks {
+    /// The newest tokio, fat LTO, debug information.
+    Newest,
+    /// The same without debug information.
+    SymbolsOnly,
+    /// The same without symbols.
+    Stripped,
+    /// tokio 1.38, thin LTO, line tables only.
+    Tokio138,
+    /// tokio 1.20, not optimised.
+    Tokio120,
+}
+
+impl Tasks {
+    /// Its binary, built once.
+    pub(crate) fn binary(self) -> PathBuf {
+        static BUILT: [OnceLock<()>; 5] = [const { OnceLock::new() }; 5];
+        let release = built().join("release/tokio-tasks");
+        let stripped = |name: &str| built().join("release").join(name);
+        let path = match self {
+            Self::Newest => release.clone(),
+            Self::SymbolsOnly => stripped("tokio-tasks-symbols"),
+            Self::Stripped => stripped("tokio-tasks-stripped"),
+            Self::Tokio138 => built().join("tokio-1.38/release/tokio-tasks"),
+            Self::Tokio120 => built().join("tokio-1.20/debug/tokio-tasks"),
+        };
+        BUILT[self as usize].get_or_init(|| match self {
+            Self::Newest => build("tokio-tasks", &["--release"], ""),
+            Self::SymbolsOnly => Self::strip("--strip-debug", &path),
+            Self::Stripped => Self::strip("--strip-all", &path),
+            Self::Tokio138 => build("tokio-tasks/tokio-1.38", &["--release"], "tokio-1.38"),
+            Self::Tokio120 => build("tokio-tasks/tokio-1.20", &[], "tokio-1.20"),
+        });
+        path
+    }
+
+    fn strip(how: &str, to: &Path) {
+        let from = Self::Newest.binary();
+        if given().is_none() {
+            run(Command::new("strip").arg(how).arg("-o").arg(to).arg(from));
+        }
+    }
 }
 
 /// A C program of `fixtures/c`, by its name without `.c`.
@@ -136,6 +186,8 @@ impl Drop for Folder {
 #[test]
 fn all_fixtures_build() {
     assert!(axum_service().is_file());
+    let builds = [Tasks::SymbolsOnly, Tasks::Stripped, Tasks::Tokio138, Tasks::Tokio120];
+    assert!(builds.iter().all(|build| build.binary().is_file()));
     for name in ["idle_loop", "poll_loop", "spin_no_loop", "threads_later", "exec_later", "causes"]
     {
         assert!(c(name).is_file(), "{name}");

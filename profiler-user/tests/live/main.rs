@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `core.rs` | the least that must work on every kernel; runs inside the kernel matrix's guests too |
 //! | `tokio.rs` | a release-built axum service: every stall, its cause, its line, its duration |
+//! | `tasks.rs` | tokio of three ages, four kinds of runtime, with and without symbols: which task stalled |
 //! | `redis.rs` | Debian's redis-server, untouched: causes and function names without debug information |
 //! | `python.rs` | CPython, every version: lines, tasks, the holder of the interpreter's lock |
 //! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
@@ -51,5 +52,6 @@ mod quiet;
 mod recording;
 mod redis;
 mod runtimes;
+mod tasks;
 mod tokio;
 mod waits;

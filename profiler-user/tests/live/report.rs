@@ -22,14 +22,14 @@ pub(crate) struct Stall {
     ledger: serde_json::Map<String, Value>,
     pub(crate) cause: String,
     pub(crate) detail: Option<String>,
-    boundary: String,
+    pub(crate) boundary: String,
+    pub(crate) task: Option<Task>,
     pub(crate) kernel_share: Option<f64>,
     pub(crate) syscalls: Vec<Syscall>,
     pub(crate) blocker: Option<Blocker>,
     pub(crate) stacks: Vec<Stack>,
     pub(crate) outside: Option<Outside>,
     pub(crate) advice: Option<String>,
-    pub(crate) task: Option<Task>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -104,6 +104,8 @@ pub(crate) struct Loop {
 pub(crate) struct Health {
     pub(crate) backend: String,
     pub(crate) lost_events: u64,
+    pub(crate) task_polls: Option<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A thread pool.

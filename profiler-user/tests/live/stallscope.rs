@@ -120,6 +120,17 @@ impl Watch {
         }
     }
 
+    /// Waits until it says that nothing is missed from now on: on a busy machine the threads of a large
+    /// program are looked at for a while after the links are there.
+    pub(crate) fn wait_until_watching(&mut self) {
+        let deadline = Instant::now() + patience(60);
+        while !self.process.stderr().contains("watching") {
+            assert!(self.process.is_alive(), "it ended: {}", self.process.stderr());
+            assert!(Instant::now() < deadline, "not watching: {}", self.process.stderr());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Lets the last turn end, which goes on for a moment after its answer was sent, then stops.
     pub(crate) fn settle_and_stop(self) -> Report {
         std::thread::sleep(Duration::from_millis(600) * slowness().min(3));

@@ -76,12 +76,21 @@ fn alone(path: &'static str, syscall: Option<&str>) {
     }
 }
 
-/// Twenty clients at once with one request each. Turns may hold several requests.
+/// Twenty clients at once with one request each: each poll is a turn, so each stall is one request's.
 fn crowded(path: &'static str) {
     let Some(_turn) = enter() else { return };
     let twenty = |service: &AxumService| together(service.address, &[path], 20);
     let Some((truths, report)) = watch_while(twenty, 20) else { return };
-    check_all(&truths, &report.stalls);
+    check_one_by_one(&truths, &report);
+}
+
+fn check_one_by_one(truths: &[Truth], report: &Report) {
+    for one in check_all(truths, &report.stalls) {
+        assert_eq!(one.truths.len(), 1, "one poll, one request: {one}");
+        let task = one.stall.task.as_ref().map(|task| &*task.name);
+        let seen = one.stall.stacks.iter().any(|stack| stack.cause == one.stall.cause);
+        assert!(task.is_some() || !seen, "whose task it is: {one}");
+    }
 }
 
 #[test]
@@ -140,7 +149,7 @@ fn all_endpoints_mixed_under_twenty_clients() {
     let Some(_turn) = enter() else { return };
     let mixed = |service: &AxumService| together(service.address, &ENDPOINTS, 20);
     let Some((truths, report)) = watch_while(mixed, 20 * ENDPOINTS.len()) else { return };
-    check_all(&truths, &report.stalls);
+    check_one_by_one(&truths, &report);
     for path in ENDPOINTS {
         let endpoint = &path[1..];
         let told = truths.iter().filter(|truth| truth.endpoint == endpoint).count();

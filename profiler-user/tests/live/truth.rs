@@ -45,8 +45,8 @@ impl Truth {
     /// The cause that this program's blocking call must be given.
     pub(crate) fn cause(&self) -> &'static str {
         match self.endpoint.as_str() {
-            "spin" | "node_stall" => "cpu",
-            "mutex" => "lock",
+            "spin" | "node_stall" | "rendering" | "boulder" | "building" | "dropping" => "cpu",
+            "mutex" | "booking" | "convoy" | "stdout" | "block_on" => "lock",
             _ => "syscall",
         }
     }
@@ -54,8 +54,7 @@ impl Truth {
 
 /// A stall and the blocking calls of its turn.
 ///
-/// A turn may hold several: a tokio worker that finds more ready tasks in its queue polls them
-/// before it parks again. One call, one turn is what a single client at a time must give.
+/// A turn may hold several, where a loop serves all that is ready before it parks again.
 pub(crate) struct Match<'a> {
     pub(crate) stall: &'a Stall,
     pub(crate) truths: Vec<&'a Truth>,

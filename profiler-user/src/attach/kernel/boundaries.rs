@@ -8,7 +8,7 @@ use profiler_common::arch::park_functions;
 use super::{Kernel, KernelError};
 use crate::events::monotonic_ns;
 
-const TASK_POLL: &str = "task_poll";
+pub(super) const TASK_POLL: &str = "task_poll";
 
 /// How polls that do not sleep are seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,17 @@ impl Kernel {
             offsets.iter().try_for_each(|&offset| self.attach_task_poll(pid, offset))
         });
         self.task_polls = points;
+        if !self.task_links.is_empty() {
+            self.price_breakpoint();
+        }
         attached
+    }
+
+    /// Whether each task poll of a process is seen: they have been found, and could be attached to.
+    #[must_use]
+    pub fn sees_task_polls(&self, pid: u32) -> bool {
+        self.task_poll_error.is_none()
+            && self.task_polls.get(&pid).is_some_and(|offsets| !offsets.is_empty())
     }
 
     fn attach_task_poll(&mut self, pid: u32, offset: u64) -> Result<(), KernelError> {

@@ -3,7 +3,7 @@
 use aya::maps::{Array, HashMap, MapError, PerCpuArray};
 use aya::programs::PerfEvent;
 use profiler_common::capture::{BUFFERS, Capture};
-use profiler_common::config::{Adopt, FUTEX_PARK, FutexKey, Target};
+use profiler_common::config::{Adopt, FUTEX_IDLE, FUTEX_PARK, FutexKey, Target};
 use profiler_common::counters::Counter;
 use profiler_common::histogram::BUCKETS;
 use profiler_common::python::{Python, PythonStack};
@@ -83,6 +83,16 @@ impl Kernel {
         }
     }
 
+    /// How often boundaries were hit in all, a breakpoint counted twice.
+    ///
+    /// # Errors
+    /// The map can't be read.
+    pub fn hits(&self) -> Result<u64, KernelError> {
+        let counters = self.counters()?;
+        let hits = counters.iter().find(|(counter, _)| *counter == Counter::ParkEnterHits);
+        Ok(hits.map_or(0, |(_, hits)| *hits))
+    }
+
     /// A consistent copy of a thread's state; `None` if it is not watched, or never at rest.
     #[must_use]
     pub fn thread(&self, tid: u32) -> Option<ThreadState> {
@@ -154,7 +164,9 @@ impl Kernel {
     /// sleep began.
     #[must_use]
     pub fn is_parked(&self, state: &ThreadState) -> bool {
-        state.phase() == Phase::Busy && state.is_asleep() && self.futex(state) == Some(FUTEX_PARK)
+        state.phase() == Phase::Busy
+            && state.is_asleep()
+            && matches!(self.futex(state), Some(FUTEX_PARK | FUTEX_IDLE))
     }
 
     /// Answers what a futex is.

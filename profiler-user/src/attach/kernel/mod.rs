@@ -1,10 +1,12 @@
 //! The kernel side, loaded: programs, links and maps. The only module that links programs.
 //!
 //! - `boundaries`: programs that are armed and disarmed while others run.
+//! - `cost`: what they cost, by the kernel's own account.
 //! - `maps`: what both sides share.
 //! - `error`: why it could not be set up.
 
 mod boundaries;
+mod cost;
 mod error;
 mod maps;
 
@@ -84,6 +86,9 @@ pub struct Kernel {
     task_links: Vec<UProbeLinkId>,
     task_poll_error: Option<String>,
     armed_since: u64,
+    cost: Option<cost::CostWindow>,
+    /// What a breakpoint costs besides its program; 0 until it was measured.
+    breakpoint_ns: f64,
     sample_period_ns: u64,
     signals_seen: bool,
 }
@@ -138,6 +143,8 @@ impl Kernel {
             task_links: Vec::new(),
             task_poll_error: None,
             armed_since: 0,
+            cost: None,
+            breakpoint_ns: 0.0,
             sample_period_ns,
             signals_seen: false,
         })

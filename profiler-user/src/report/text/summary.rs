@@ -204,8 +204,12 @@ fn trust(health: &Health, upper_bounds: u64, columns: usize) -> Vec<Line> {
         "" => "unknown".to_owned(),
         other => other.to_owned(),
     };
-    let mut lines =
-        vec![Line::default().with(Tone::Dim, "turn boundaries: ").with(Tone::Dim, &boundaries)];
+    let mut line =
+        Line::default().with(Tone::Dim, "turn boundaries: ").with(Tone::Dim, &boundaries);
+    if let Some(polls) = health.task_polls {
+        line.push(Tone::Dim, &format!("; task polls: {polls}"));
+    }
+    let mut lines = vec![line];
     if upper_bounds > 0 {
         let text = format!(
             "{} marked ≤ may be several turns: not every poll was seen",

@@ -1,13 +1,11 @@
-//! tokio: which futex waits are a worker's park, and which block it.
+//! Which futex waits are a worker's park, and which block it.
 //!
 //! A worker parks in epoll when it drives I/O, and otherwise on a condition variable of its own.
 //! The stack tells a park from a lock: a park is called by the worker's loop itself, a lock from
 //! inside a task's poll. Names cover tokio 1.20 to 1.5x (`runtime::thread_pool` became
 //! `runtime::scheduler::multi_thread` in 1.21).
 
-use super::recognise::executable;
-use crate::binaries::ProcessMaps;
-use crate::symbolize::{Frame, SymbolPattern, Symbolizer};
+use crate::symbolize::Frame;
 
 /// What a futex wait is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +14,9 @@ pub enum FutexUse {
     Park,
     /// The thread is blocked.
     Lock,
+    /// The thread waits for work of a pool's: if it was a worker, it is one no more
+    /// (`block_in_place` gave its work to another).
+    Idle,
 }
 
 const WORKER: [&str; 4] = [
@@ -33,15 +34,20 @@ const PARK: [&str; 6] = [
     "/runtime/park.rs",
 ];
 const PARK_OLD: [&str; 2] = ["tokio::park::thread::", "/park/thread.rs"];
-const POLL: [&str; 4] = [
+pub(super) const POLL: [&str; 4] = [
     "tokio::runtime::task::raw::",
     "tokio::runtime::task::harness::",
     "tokio::runtime::task::core::",
     "/runtime/task/",
 ];
-const BLOCKING_POOL: [&str; 2] = ["tokio::runtime::blocking::pool", "/runtime/blocking/pool.rs"];
+const BLOCKING_POOL: [&str; 4] = [
+    "tokio::runtime::blocking::pool",
+    "/runtime/blocking/pool.rs",
+    "tokio::runtime::blocking::sharded",
+    "/runtime/blocking/sharded.rs",
+];
 
-fn mentions(frame: &Frame, parts: &[&str]) -> bool {
+pub(super) fn mentions(frame: &Frame, parts: &[&str]) -> bool {
     parts.iter().any(|part| {
         frame.function.contains(part) || frame.file.as_deref().is_some_and(|f| f.contains(part))
     })
@@ -70,40 +76,13 @@ pub fn classify_futex(frames: &[Frame]) -> FutexUse {
     }
     // `block_on` of the main thread or of a thread that runs a runtime of its own; on a thread of
     // the blocking pool, and inside a task, it blocks somebody else's work.
-    let nested = frames.iter().any(|f| mentions(f, &POLL) || mentions(f, &BLOCKING_POOL));
-    if parked && !nested { FutexUse::Park } else { FutexUse::Lock }
-}
-
-/// Part of the mangled names of the functions that poll one task, in both manglings: the entries
-/// of tokio's task vtables (`tokio::runtime::task::raw::poll<T, S>`), one for each kind of future.
-const TASK_POLL_SYMBOL: &str = "7runtime4task3raw4poll";
-/// Functions that are watched: each is a breakpoint and a file descriptor.
-const TASK_POLLS_MAX: usize = 512;
-
-/// Where in a process's executable the functions begin that poll one task: offsets in the file.
-#[must_use]
-pub fn task_polls(maps: &ProcessMaps, symbolizer: &mut Symbolizer) -> Vec<u64> {
-    let Some(executable) = executable(maps) else { return Vec::new() };
-    let pattern = SymbolPattern::Contains(TASK_POLL_SYMBOL);
-    let mut offsets: Vec<u64> = symbolizer
-        .find_symbols(maps, executable, pattern)
-        .into_iter()
-        .filter(|symbol| is_task_poll(&format!("{:#}", rustc_demangle::demangle(&symbol.name))))
-        .filter_map(|symbol| symbol.file_offset)
-        .collect();
-    offsets.sort_unstable();
-    offsets.dedup();
-    offsets.truncate(TASK_POLLS_MAX);
-    offsets
-}
-
-/// Whether a symbol that contains [`TASK_POLL_SYMBOL`] is such a function itself, and not one that
-/// has it among its generic arguments.
-fn is_task_poll(demangled: &str) -> bool {
-    demangled
-        .split('<')
-        .next()
-        .is_some_and(|path| path.trim_end_matches("::") == "tokio::runtime::task::raw::poll")
+    let polls = frames.iter().any(|frame| mentions(frame, &POLL));
+    let pooled = frames.iter().any(|frame| mentions(frame, &BLOCKING_POOL));
+    match (polls, pooled) {
+        (false, false) if parked => FutexUse::Park,
+        (false, true) if !parked && frames.iter().all(|frame| !frame.user_code) => FutexUse::Idle,
+        _ => FutexUse::Lock,
+    }
 }
 
 /// Whether a stack belongs to a runtime's worker thread.
@@ -181,20 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_poll_functions_themselves_are_watched() {
-        assert!(is_task_poll("tokio::runtime::task::raw::poll"));
-        assert!(is_task_poll("tokio::runtime::task::raw::poll::<app::f::{async_fn#0}, S>"));
-        assert!(!is_task_poll("core::ptr::drop_in_place::<tokio::runtime::task::raw::poll>"));
-        assert!(!is_task_poll("tokio::runtime::task::raw::poll_inner"));
-    }
-
-    #[test]
     fn an_idle_thread_of_the_blocking_pool_is_no_loop() {
         let stack = frames(&[
             ("std::sys::thread::start", false),
             ("tokio::runtime::blocking::pool::Inner::run", false),
             ("std::sync::condvar::Condvar::wait_timeout", false),
         ]);
-        assert_eq!(classify_futex(&stack), FutexUse::Lock);
+        assert_eq!(classify_futex(&stack), FutexUse::Idle);
+        let stack = under_thread(&[("std::condvar::Condvar::wait", false)]);
+        assert_eq!(classify_futex(&stack), FutexUse::Lock, "its work waits");
     }
 }

@@ -1,0 +1,17 @@
+//! tokio: where its workers park, where they begin to poll a task, and which task that is.
+//!
+//! - `park`: futex waits that are parks, told by their stacks.
+//! - `polls`: the functions that poll one task.
+//! - `stripped`: both without symbols.
+//! - `task`: the task of a stack, and the awaits that lead to its innermost code.
+
+mod park;
+mod polls;
+mod stripped;
+mod task;
+
+pub use park::{FutexUse, classify_futex, is_worker};
+pub use polls::task_polls;
+pub(super) use stripped::names_tokio;
+pub use stripped::stand_in;
+pub use task::{handed_off, task_of};
