@@ -17,7 +17,7 @@ pub const RESOURCES: usize = 5;
 /// Names of a task.
 pub const COMM_BYTES: usize = 16;
 /// Others that ran instead of a thread, those with the longest times.
-pub const RIVALS: usize = 4;
+pub const RIVALS: usize = 8;
 /// Words of memory at a futex's address.
 pub const FUTEX_WORDS: usize = 8;
 
@@ -156,7 +156,7 @@ pub struct Resource {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rival {
-    /// Time the thread waited.
+    /// Time the thread waited; an upper bound if others had to make room for it.
     pub ns: u64,
     /// Which.
     pub who: Other,

@@ -63,8 +63,7 @@ pub(crate) fn take(
     let stack_end = unsafe { STACK_ENDS.get(state.record.header.tid) }.copied().unwrap_or(0);
     copy_stack(stack_end, capture);
     let key = fingerprint(state.record.header.tgid, capture, subject);
-    let frames = crate::python::walk(state, capture, subject.cause);
-    Some((capture, key ^ frames))
+    Some((capture, key))
 }
 
 /// Copies the user stack page by page: one flat read would fail at the first hole.
@@ -179,6 +178,7 @@ pub(crate) fn for_turn(
     let Some((capture, key)) = take(state, ctx, subject) else {
         return (NO_ENTRY, false, UserIp(0));
     };
+    let key = key ^ crate::python::walk(state, capture, subject.cause);
     let ip = UserIp(capture.head.regs.ip());
     let StackEntry { index: entry, new, evicted } =
         state.stack_entry(key, subject.cause, subject.nr);

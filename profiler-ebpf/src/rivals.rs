@@ -32,7 +32,7 @@ pub(crate) extern "C" fn rivals_waited(slot: u32, turn: u64, ns: u64, tid: u32, 
     if first.tgid != 0 {
         rival(&mut notes.waits, &first, ns);
     }
-    if last.tgid != 0 && last.tid != first.tid && last.tid != tid {
+    if last.tgid != 0 && last.tgid != first.tgid && last.tid != tid {
         rival(&mut notes.waits, &last, ns);
     }
     0
@@ -43,7 +43,7 @@ fn rival(waits: &mut Waits, who: &Other, ns: u64) {
     let mut place = 0;
     for index in 0..RIVALS {
         let known = &waits.rivals[index];
-        if known.who.tid == who.tid {
+        if known.who.tgid == who.tgid {
             place = index;
             break;
         }
@@ -52,10 +52,10 @@ fn rival(waits: &mut Waits, who: &Other, ns: u64) {
         }
     }
     let entry = &mut waits.rivals[place & (RIVALS - 1)];
-    if entry.who.tid == who.tid {
-        entry.ns += ns;
-    } else if entry.ns < ns {
-        entry.ns = ns;
+    // The newcomer takes over the time of the one that makes room: who comes often and is brief would
+    // never stay otherwise.
+    entry.ns += ns;
+    if entry.who.tgid != who.tgid {
         entry.who = *who;
     }
 }

@@ -3,7 +3,7 @@
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use aya_ebpf::programs::BtfTracePointContext;
-use profiler_common::arch::{SYS_IO_URING_ENTER, UserRegs, is_futex, park_class};
+use profiler_common::arch::{SYS_IO_URING_ENTER, is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{
     ADOPT_PARKED, ADOPT_RUNNING, FUTEX_ASKED, FUTEX_IDLE, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL,
@@ -11,7 +11,9 @@ use profiler_common::config::{
 };
 use profiler_common::counters::Counter;
 use profiler_common::record::{Header, KIND_FUTEX, KIND_LOOP};
-use profiler_common::turn::{NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_IDLE, PARK_POLL, Phase, ThreadState};
+use profiler_common::turn::{
+    NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_IDLE, PARK_POLL, Phase, ThreadState,
+};
 
 use crate::capture::{self, Subject};
 use crate::maps::{ADOPT, FUTEXES, SHARED, SLOTS, TARGETS, config};
@@ -89,12 +91,13 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         state.switch_out(now, Off::Preempted, 0);
         return;
     }
-    let Some(regs) = capture::registers() else {
+    if !task::current_regs(&mut state.regs) {
+        count::one(Counter::RegistersUnreadable);
         state.off_entry = NO_ENTRY;
         state.switch_out(now, Off::Sleep { cause: cause::UNEXPLAINED, nr: -1 }, 0);
         return;
-    };
-    let off = why_off(state, prev, sleep_state, &regs);
+    }
+    let off = why_off(state, prev, sleep_state);
     if let Off::Park(class) = off {
         if let Some(turn) = state.switch_out(now, off, armed_since()) {
             emit::finished(state, turn);
@@ -111,6 +114,7 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         return;
     }
     state.off_entry = NO_ENTRY;
+    let off = forget_which(state, off);
     if let Off::Sleep { cause, nr } = off
         && state.phase() == Phase::Busy
         && state.guard == 0
@@ -132,18 +136,33 @@ pub(crate) fn is_frozen_v2(task: Task) -> bool {
     task::jobctl(task) & JOBCTL_TRAP_FREEZE != 0
 }
 
+/// The same, through memory: the verifier would follow what comes now once for each cause.
+#[inline(always)]
+fn forget_which(state: &mut ThreadState, off: Off) -> Off {
+    let Off::Sleep { cause, nr } = off else { return off };
+    // SAFETY: valid references; volatile so that the values pass through memory.
+    unsafe {
+        core::ptr::write_volatile(&raw mut state.off_cause, u32::from(cause));
+        core::ptr::write_volatile(&raw mut state.off_nr, nr);
+        Off::Sleep {
+            cause: core::ptr::read_volatile(&raw const state.off_cause) as u8,
+            nr: core::ptr::read_volatile(&raw const state.off_nr),
+        }
+    }
+}
+
 /// Classifies a sleep by the thread's state and the system call it is in.
 #[inline(always)]
-fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32, regs: &UserRegs) -> Off {
+fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32) -> Off {
     state.futex = 0;
-    let nr = regs.syscall();
+    let nr = state.regs.syscall();
     if sleep_state & (STATE_STOPPED | STATE_FROZEN) != 0 || is_frozen_v2(prev) {
         return Off::Sleep { cause: cause::STOPPED, nr: -1 };
     }
     if nr < 0 {
         return Off::Sleep { cause: cause::FAULT, nr: -1 };
     }
-    let waits = nr != SYS_IO_URING_ENTER || regs.waits_for_completions();
+    let waits = nr != SYS_IO_URING_ENTER || state.regs.waits_for_completions();
     let class = if waits { park_class(nr) } else { 0 };
     if class & state.park_mask != 0 {
         return Off::Park(class);
@@ -151,16 +170,17 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32, regs: &UserReg
     if class == PARK_POLL && state.announced == 0 && !has_epoll(state.record.header.tgid) {
         // Blocking code polls too. Its turns are counted from the first poll on, but told only
         // once it has proved to be a loop.
-        state.poll_slept(regs.ip(), regs.sp());
+        let (ip, sp) = (state.regs.ip(), state.regs.sp());
+        state.poll_slept(ip, sp);
         return Off::Park(class);
     }
     if is_futex(nr) {
         let Header { tgid, tid, .. } = state.record.header;
-        if python::lock_of(tgid, tid, regs.arg0()).is_some() {
+        if python::lock_of(tgid, tid, state.regs.arg0()).is_some() {
             return Off::Sleep { cause: cause::GIL, nr: nr as i32 };
         }
         state.futex_sleeps += 1;
-        state.futex = regs.arg0();
+        state.futex = state.regs.arg0();
         if state.announced == 0 && state.futex_sleeps > state.poll_same {
             // Whatever it polled for, it waits for its work here.
             state.forget_turn();

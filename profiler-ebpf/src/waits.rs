@@ -162,14 +162,16 @@ extern "C" fn waits_ask(slot: u32, nr: u32) -> u32 {
     let nr = nr as i32;
     let Some(notes) = notes(slot) else { return 0 };
     let Some(resource) = resource(slot, notes.spare) else { return 0 };
-    let mut regs = UserRegs::ZERO;
-    if !task::current_regs(&mut regs) {
+    // The registers pass through where the answer goes: on the stack they would be too large.
+    // SAFETY: the buffer is aligned to 8 bytes and larger; every byte pattern is valid.
+    let regs = unsafe { &mut *(&raw mut resource.given).cast::<UserRegs>() };
+    if !task::current_regs(regs) {
         return 0;
     }
-    let args = regs.args();
+    resource.args = regs.args();
+    let args = &resource.args;
     let class = takes(i64::from(nr));
     resource.nr = nr;
-    resource.args = args;
     resource.given_len = 0;
     resource.walked_len = 0;
     resource.fd = -1;

@@ -11,6 +11,7 @@ mod found;
 mod machine;
 mod samples;
 
+use crate::arch::UserRegs;
 use crate::capture::BUFFERS;
 use crate::cause;
 use crate::record::TurnRecord;
@@ -228,6 +229,8 @@ pub struct ThreadState {
     pub throttled_ns: u64,
     /// Its last wait for a CPU, the throttled part left out.
     pub waited_ns: u64,
+    /// User registers at the last switch-out: they would take a third of a program's stack.
+    pub regs: UserRegs,
     /// A `task_struct`'s address, put aside to be a number to the verifier.
     pub task: u64,
     /// Stack pointer of the last sleeping `poll`, to recognise a loop by.

@@ -111,7 +111,15 @@ impl ThreadState {
                 self.spare = buffer;
                 return false;
             }
-            let held = turn.stacks[owner as usize].total_ns;
+            // Through memory and masked right before the use: before Linux 5.12 the verifier forgets
+            // that a number was checked once it was put aside.
+            // SAFETY: valid references; volatile so that the compiler can't know that the mask does
+            // nothing.
+            let owner = unsafe {
+                core::ptr::write_volatile(&raw mut self.search, owner);
+                core::ptr::read_volatile(&raw const self.search) as usize & (STACKS - 1)
+            };
+            let held = turn.stacks[owner].total_ns;
             if buffer != mine && held < choice_ns {
                 choice_ns = held;
                 choice = buffer;

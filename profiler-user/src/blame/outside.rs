@@ -33,6 +33,9 @@ pub fn outside(
     Some(Outside { what, who: printable(&who).into_owned() })
 }
 
+/// Rivals that are named.
+const MOST_RIVALS: usize = 4;
+
 fn rivals(waits: &Waits) -> Option<String> {
     let mut rivals: Vec<_> =
         waits.rivals.iter().filter(|rival| rival.ns > 0 && rival.who.tgid != 0).collect();
@@ -42,6 +45,7 @@ fn rivals(waits: &Waits) -> Option<String> {
     let names: Vec<_> = rivals
         .iter()
         .filter(|rival| rival.ns >= most / 8)
+        .take(MOST_RIVALS)
         .map(|rival| by_name(&rival.who))
         .collect();
     Some(names.join(", "))
