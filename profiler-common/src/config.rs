@@ -37,6 +37,11 @@ pub struct Config {
     pub task_sum_exec: u32,
     /// Offset of `task_struct.thread.fsbase`; 0 if there is none.
     pub task_thread_pointer: u32,
+    /// Non-zero: waits are described and interpreters' frames are walked. Verifiers before
+    /// Linux 5.15 give up on that.
+    pub details: u32,
+    /// Explicit padding.
+    pub reserved: u32,
 }
 
 /// A watched process.

@@ -19,6 +19,7 @@ use profiler_common::python::{
 use profiler_common::record::{FLAG_PYTHON, KIND_PYTHON};
 use profiler_common::turn::ThreadState;
 
+use crate::maps::config;
 use crate::{emit, task};
 
 /// Interpreters of the targets.
@@ -57,6 +58,9 @@ fn field(object: u64, offset: u16) -> u64 {
 
 #[inline(always)]
 fn interpreter(tgid: u32) -> Option<&'static Python> {
+    if config!(details) == 0 {
+        return None;
+    }
     // SAFETY: only user space changes the entries; what is torn meanwhile is read as garbage, which
     // the checked reads bear.
     unsafe { PYTHON.get(tgid) }

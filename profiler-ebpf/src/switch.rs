@@ -83,11 +83,15 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         task::state(prev)
     };
     // A preempted thread may carry any state: the flag alone counts.
-    quota::quota_leaves(state.slot);
+    if config!(details) != 0 {
+        quota::quota_leaves(state.slot);
+    }
     if preempted as u8 != 0 || sleep_state == 0 {
         let next = task::number(&mut state.task, ctx.arg(2));
         let busy = u32::from(state.phase() == Phase::Busy && state.guard == 0);
-        rivals::rivals_preempted(state.slot, state.record.turn.number, next, busy);
+        if config!(details) != 0 {
+            rivals::rivals_preempted(state.slot, state.record.turn.number, next, busy);
+        }
         state.switch_out(now, Off::Preempted, 0);
         return;
     }
@@ -122,7 +126,9 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         let subject = Subject { cause, nr, in_kernel: true, now };
         let (entry, _, _) = capture::for_turn(state, ctx.as_ptr(), &subject);
         state.off_entry = entry;
-        waits::begin(state, cause, nr, sleep_state);
+        if config!(details) != 0 {
+            waits::begin(state, cause, nr, sleep_state);
+        }
     }
     if state.futex != 0 {
         ask_about_futex(ctx, state, now);
@@ -325,7 +331,9 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
     }
     let task = task::number(&mut state.task, task);
     let woken = u32::from(state.wake_ns > state.mark_ns);
-    state.throttled_ns = quota::quota_arrives(state.slot, task, woken);
+    if config!(details) != 0 {
+        state.throttled_ns = quota::quota_arrives(state.slot, task, woken);
+    }
     state.waited_ns = 0;
     let slept = state.switch_in(now);
     // Asked about at once: kernels before 6.2 refuse a look at a sleep that is not there, and the
@@ -334,7 +342,9 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
         waited(state);
         return;
     };
-    waits::end(state, task, slept.cause, slept.ns);
+    if config!(details) != 0 {
+        waits::end(state, task, slept.cause, slept.ns);
+    }
     waited(state);
     if slept.wake_missed {
         count::one(Counter::WakeupMissed);
@@ -346,6 +356,9 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
 
 #[inline(always)]
 fn waited(state: &ThreadState) {
+    if config!(details) == 0 {
+        return;
+    }
     let busy = u32::from(state.phase() == Phase::Busy);
     let (turn, tid) = (state.record.turn.number, state.record.header.tid);
     rivals::rivals_waited(state.slot, turn, state.waited_ns, tid, busy);

@@ -4,12 +4,13 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use profiler_common::cause;
+use profiler_common::counters::Counter;
 use profiler_common::record::{Header, KIND_LEAF, Leaf};
 use profiler_common::turn::{NO_ENTRY, Phase, STACKS};
 
 use crate::capture::{self, Subject};
 use crate::maps::config;
-use crate::{emit, switch, target, task};
+use crate::{count, emit, switch, target, task};
 
 /// Samples of one turn are thinned to this many while it doubles its age.
 const SAMPLES_PER_DOUBLING: u64 = 128;
@@ -38,10 +39,11 @@ pub(crate) fn tick(ctx: *mut c_void) {
     // SAFETY: the context of a perf event program begins with the interrupted registers.
     let in_kernel = !unsafe { interrupted_in_user(ctx) };
     let nr = if in_kernel {
-        match capture::registers() {
-            Some(regs) => regs.syscall() as i32,
-            None => return,
+        if !task::current_regs(&mut state.regs) {
+            count::one(Counter::RegistersUnreadable);
+            return;
         }
+        state.regs.syscall() as i32
     } else {
         -1
     };

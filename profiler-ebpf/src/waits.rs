@@ -65,6 +65,9 @@ const CURRENT_FOLDER: i32 = -100;
 
 #[inline(always)]
 pub(crate) fn notes(slot: u32) -> Option<&'static mut Notes> {
+    if config!(details) == 0 {
+        return None;
+    }
     // SAFETY: only the slot's own thread's events use its notes. Slots count from 1; without one the
     // index is beyond the array.
     NOTES.get_ptr_mut(slot.wrapping_sub(1)).map(|notes| unsafe { &mut *notes })

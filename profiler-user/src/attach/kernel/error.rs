@@ -20,7 +20,7 @@ pub enum KernelError {
     #[error("loading the kernel programs failed: {0}")]
     Load(#[from] EbpfError),
     /// A program was refused.
-    #[error("the kernel refused the program {program}: {source}")]
+    #[error("the kernel refused the program {program}: {source}{}", verifier_words(source))]
     Program {
         /// Which program.
         program: &'static str,
@@ -53,4 +53,12 @@ impl KernelError {
         }
         false
     }
+}
+
+/// What the verifier said last, which is why it refused a program; nothing if it was not its doing.
+fn verifier_words(error: &ProgramError) -> String {
+    let ProgramError::LoadError { verifier_log, .. } = error else { return String::new() };
+    let log = verifier_log.to_string();
+    let said = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
+    said.map_or_else(String::new, |line| format!(" (verifier: {line})"))
 }

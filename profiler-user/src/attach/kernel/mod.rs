@@ -284,6 +284,12 @@ impl Kernel {
     }
 }
 
+/// Whether this kernel's verifier takes the programs that describe waits and walk interpreters'
+/// frames: from Linux 5.15 on, which is where `bpf_task_pt_regs` came.
+fn gives_details(types: &KernelTypes) -> bool {
+    types.has_function("bpf_task_pt_regs")
+}
+
 fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfError> {
     let task = |field| types.offset("task_struct", field);
     let arguments = types.tracepoint_arguments("sched_switch").unwrap_or(0);
@@ -297,6 +303,7 @@ fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfErr
         has_prev_state: u32::from(arguments >= 4),
         has_task_pt_regs: u32::from(types.has_function("bpf_task_pt_regs")),
         learn_futexes: 1,
+        details: u32::from(gives_details(types)),
         task_pid: task("pid")?,
         task_tgid: task("tgid")?,
         task_state: task("__state").or_else(|_| task("state"))?,
@@ -305,6 +312,7 @@ fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfErr
         task_exec_start: task("se.exec_start")?,
         task_sum_exec: task("se.sum_exec_runtime")?,
         task_thread_pointer: task("thread.fsbase").unwrap_or(0),
+        reserved: 0,
     })
 }
 
