@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_task_table_has_seven_functions_and_three_offsets() {
-        let code = [0x1000..0x9000];
+        let code = [0x1000..0x8000, 0x8000..0x9000];
         let table = [0x1010, 0x1020, 0x1030, 0x1040, 0x1050, 0x1060, 0x1070, 0x100, 0x20, 0x28];
         assert_eq!(poll_of(&table, &code), Some(0x1010));
         // Functions that are none; a trait object's table (drop, size, align, methods); offsets that
