@@ -61,6 +61,13 @@ pub fn blocker(
 /// not belong to the kernel.
 fn culprit(frames: &[Frame]) -> Option<&Frame> {
     let inner_first = || frames.iter().rev();
+    // What code without a name did is not its caller's fault.
+    if let Some(frame) = inner_first()
+        .find(|frame| frame.kind == FrameKind::Python && (frame.user_code || !frame.named))
+        && !frame.named
+    {
+        return Some(frame);
+    }
     inner_first()
         .find(|frame| frame.user_code && frame.named)
         .or_else(|| inner_first().find(|frame| frame.user_code))
@@ -105,6 +112,22 @@ mod tests {
 
     fn stack(cause: Cause, total_ns: u64, frames: Vec<Frame>) -> Stack {
         Stack { cause, total_ns, samples: 1, truncated: None, frames, holder: None }
+    }
+
+    #[test]
+    fn a_caller_is_not_blamed_for_code_that_is_gone() {
+        let python = |named, user_code| Frame {
+            kind: FrameKind::Python,
+            named,
+            ..frame("python", 1, user_code)
+        };
+        let gone = [python(true, true), python(false, false), frame("__select", 2, false)];
+        assert!(!culprit(&gone).expect("a frame").named);
+        let around = [python(false, false), python(true, true), python(true, false)];
+        assert!(
+            culprit(&around).expect("a frame").user_code,
+            "it is further out than what is known"
+        );
     }
 
     #[test]

@@ -125,6 +125,10 @@ fn two_hundred_generated_programs_are_blamed_at_the_line_they_know_themselves() 
                 programs.iter().filter(|p| stall.start_unix_ns < p.end && p.start < end).collect();
             let [program] = inside[..] else { continue };
             let blocker = stall.blocker.as_ref().unwrap_or_else(|| panic!("{stall:#?}"));
+            if blocker.function == "python code that is gone" {
+                // Of `exec`, freed before it was read: nobody is blamed instead.
+                continue;
+            }
             assert_eq!(
                 (blocker.file.as_deref(), blocker.line),
                 (Some(program.file.as_str()), Some(program.line)),

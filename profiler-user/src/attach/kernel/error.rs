@@ -20,7 +20,7 @@ pub enum KernelError {
     #[error("loading the kernel programs failed: {0}")]
     Load(#[from] EbpfError),
     /// A program was refused.
-    #[error("the kernel refused the program {program}: {source}{}", verifier_words(source))]
+    #[error("the kernel refused the program {program}: {}", refusal(source))]
     Program {
         /// Which program.
         program: &'static str,
@@ -55,10 +55,12 @@ impl KernelError {
     }
 }
 
-/// What the verifier said last, which is why it refused a program; nothing if it was not its doing.
-fn verifier_words(error: &ProgramError) -> String {
-    let ProgramError::LoadError { verifier_log, .. } = error else { return String::new() };
+/// In one line: what the verifier said last is why it refused a program; all it said is thousands.
+fn refusal(error: &ProgramError) -> String {
+    let ProgramError::LoadError { io_error, verifier_log } = error else {
+        return error.to_string();
+    };
     let log = verifier_log.to_string();
     let said = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
-    said.map_or_else(String::new, |line| format!(" (verifier: {line})"))
+    said.map_or_else(|| io_error.to_string(), |line| format!("{io_error}: {line}"))
 }

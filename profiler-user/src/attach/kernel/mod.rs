@@ -100,6 +100,13 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
+    /// Whether waits are described (resources, holders, who kept a thread from running) and the
+    /// frames of interpreters walked. Older kernels' verifiers give up on that.
+    #[must_use]
+    pub fn gives_details(&self) -> bool {
+        gives_details(&self.types)
+    }
+
     /// Loads the object with this kernel's field offsets. Nothing is attached yet.
     ///
     /// # Errors
@@ -285,9 +292,9 @@ impl Kernel {
 }
 
 /// Whether this kernel's verifier takes the programs that describe waits and walk interpreters'
-/// frames: from Linux 5.15 on, which is where `bpf_task_pt_regs` came.
+/// frames: seen on 6.18 and 7.3, while 5.10, 6.1 and 6.12 refuse them. `bpf_strcmp` came with 6.17.
 fn gives_details(types: &KernelTypes) -> bool {
-    types.has_function("bpf_task_pt_regs")
+    types.has_function("bpf_strcmp")
 }
 
 fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfError> {
