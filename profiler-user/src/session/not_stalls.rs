@@ -122,11 +122,12 @@ pub(super) fn without_park<S: Clone>(
     rest.stacks.remove(park);
     let sleeps = rest.stacks.iter().filter(|stack| stack.cause != Cause::Cpu);
     rest.longest_ns = sleeps.map(|stack| stack.max_ns).max()?;
-    if rest.longest_ns < threshold_ns {
-        return None;
-    }
     rest.exact = false;
     rest.duration_ns = raw.duration_ns.checked_sub(park_ns)?;
+    if rest.longest_ns < threshold_ns || rest.longest_ns > rest.duration_ns {
+        // Longer than all that is left: it is part of the park, in a stack that reads the same.
+        return None;
+    }
     rest.ledger.take(Cause::Lock, park_ns);
     Some(rest)
 }
@@ -236,5 +237,6 @@ mod tests {
         assert_eq!(rest.ledger.get(Cause::Lock), 100 * MS);
         assert_eq!(rest.stacks.len(), 1);
         assert!(without_park(&raw, 450 * MS, 200 * MS).is_none());
+        assert!(without_park(&raw, 550 * MS, 10 * MS).is_none(), "both were the park");
     }
 }

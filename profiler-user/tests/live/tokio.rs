@@ -8,7 +8,7 @@ use crate::gate::{enter, has_programs, patience};
 use crate::load::{get_ok, together};
 use crate::report::Report;
 use crate::stallscope::Watch;
-use crate::truth::{Truth, check_all};
+use crate::truth::{Truth, check_all, check_crowd};
 
 /// All kinds of blocking call, shortest queue first.
 const ENDPOINTS: [&str; 5] = ["/sleep", "/fifo", "/spin", "/mutex", "/dns"];
@@ -85,7 +85,7 @@ fn crowded(path: &'static str) {
 }
 
 fn check_one_by_one(truths: &[Truth], report: &Report) {
-    for one in check_all(truths, &report.stalls) {
+    for one in check_crowd(truths, &report.stalls) {
         assert_eq!(one.truths.len(), 1, "one poll, one request: {one}");
         let task = one.stall.task.as_ref().map(|task| &*task.name);
         let seen = one.stall.stacks.iter().any(|stack| stack.cause == one.stall.cause);

@@ -62,10 +62,24 @@ pub(crate) struct Match<'a> {
 
 /// Checks every match, its duration and its blame, and gives them.
 pub(crate) fn check_all<'a>(truths: &'a [Truth], stalls: &'a [Stall]) -> Vec<Match<'a>> {
+    check_each(truths, stalls, |one| one.check_duration())
+}
+
+/// The same on a machine that is busy with a crowd: what a turn does besides the call (begin a
+/// thread, answer) takes longer, but the call itself does not, and neither does its cause's time.
+pub(crate) fn check_crowd<'a>(truths: &'a [Truth], stalls: &'a [Stall]) -> Vec<Match<'a>> {
+    check_each(truths, stalls, |one| one.check_time_of_cause())
+}
+
+fn check_each<'a>(
+    truths: &'a [Truth],
+    stalls: &'a [Stall],
+    check_time: fn(&Match<'_>),
+) -> Vec<Match<'a>> {
     let matches = match_all(truths, stalls);
     let mut blamed = 0;
     for one in &matches {
-        one.check_duration();
+        check_time(one);
         blamed += usize::from(one.check_blame());
     }
     assert!(blamed > 0, "a machine too busy to see anything but its queue: {stalls:#?}");
@@ -115,6 +129,20 @@ fn brief(stalls: &[&Stall]) -> String {
 }
 
 impl Match<'_> {
+    /// The time of the cause is that of the blocking calls: within the larger of 1 ms for each call
+    /// and 2 %. For programs that do much in the turn besides, as interpreters do.
+    pub(crate) fn check_time_of_cause(&self) {
+        let expected: u64 = self.truths.iter().map(|truth| truth.duration_ns).sum();
+        let calls = u64::try_from(self.truths.len()).expect("few");
+        let tolerance = (1_000_000 * calls).max(expected / 50) * u64::from(crate::gate::slowness());
+        let measured = self.stall.ledger(&format!("{}_ns", self.truths[0].cause()));
+        let starved = self.stall.ledger("runqueue_ns");
+        assert!(
+            measured + tolerance + starved >= expected && measured <= expected + tolerance,
+            "{measured} ns of {expected} ns, tolerance {tolerance}, runqueue {starved}: {self}"
+        );
+    }
+
     /// The stall is as long as its blocking calls: within the larger of 1 ms for each call and 2 %.
     /// A turn is a little more than the call (parsing, the answer); what the scheduler added
     /// around the calls stands apart in the ledger, and is no error of the measurement.
