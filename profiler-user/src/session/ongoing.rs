@@ -22,7 +22,16 @@ impl Watcher<'_> {
         let turn = state.record.turn;
         let waiting: Vec<CaptureEvent> = (0..BUFFERS)
             .filter(|&buffer| turn.owners[buffer as usize] != NO_ENTRY)
-            .filter_map(|buffer| self.waiting(state.slot, buffer))
+            .filter_map(|buffer| {
+                let mut capture = self.waiting(state.slot, buffer)?;
+                if !ongoing {
+                    // The park that ended the turn carries no weight, and what its buffer says is of
+                    // the capture that was in it before.
+                    let entry = turn.stacks.get(turn.owners[buffer as usize] as usize)?;
+                    (capture.total_ns, capture.count) = (entry.total_ns, entry.count);
+                }
+                Some(capture)
+            })
             .filter(|capture| capture.turn == turn.number)
             .collect();
         let exact = self.armed && self.kernel.armed_since() <= turn.start_ns;
