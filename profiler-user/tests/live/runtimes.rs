@@ -138,7 +138,14 @@ fn check_script(process: &Process, runtimes: &[&str]) {
     let matches = match_all(&truths, &inside);
     assert_eq!(matches.len(), 3, "one stall for one call: {inside:#?}");
     for one in matches {
-        one.check_duration();
+        if one.truths[0].cause() == "cpu" {
+            // V8 collects the garbage of the call in the same turn, out of the program's sight.
+            let (told, known) = (one.stall.duration_ns, one.truths[0].duration_ns);
+            let starved = one.stall.ledger("runqueue_ns");
+            assert!((known - known / 100..known + known / 4 + starved).contains(&told), "{one}");
+        } else {
+            one.check_duration();
+        }
         // The line is the interpreter's: whoever reads its frames checks that.
         one.check_cause();
         assert!(runtimes.contains(&one.stall.runtime.as_str()), "{one}");
