@@ -10,6 +10,7 @@
 //! | `tasks.rs` | tokio of three ages, four kinds of runtime, with and without symbols: which task stalled |
 //! | `redis.rs` | Debian's redis-server, untouched: causes and function names without debug information |
 //! | `python.rs` | CPython, every version: lines, tasks, the holder of the interpreter's lock |
+//! | `scenarios.rs` | asyncio's ways to stall and their harmless look-alikes, each on every CPython |
 //! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
 //! | `waits.rs` | what was waited for, and who made it wait: one row for each kind |
 //! | `outside.rs` | who kept a process from running: hogs, quotas, signals, debuggers, the freezer |
@@ -28,6 +29,8 @@
 //! | `stallscope.rs` | starts the binary, stops it, collects its report |
 //! | `report.rs` | the JSON report with its invariants checked |
 //! | `truth.rs` | what a program says about its own stalls, matched with what was reported |
+//! | `service.rs` | the Python service with an endpoint for each way to stall, and what it knows |
+//! | `upstream.rs` | a server that answers slowly |
 //! | `load.rs` | a small HTTP client and many of them at once |
 //!
 //! Environment: `STALLSCOPE_BIN` (the binary to test), `STALLSCOPE_FIXTURES` (fixtures built
@@ -41,8 +44,10 @@ mod load;
 mod process;
 mod pythons;
 mod report;
+mod service;
 mod stallscope;
 mod truth;
+mod upstream;
 
 mod core;
 mod lifecycle;
@@ -52,6 +57,7 @@ mod quiet;
 mod recording;
 mod redis;
 mod runtimes;
+mod scenarios;
 mod tasks;
 mod tokio;
 mod waits;

@@ -10,6 +10,9 @@ const CAUSES: [&str; 9] =
 /// Causes that no line of code is to blame for.
 const NOBODYS_FAULT: [&str; 3] = ["runqueue", "throttled", "stopped"];
 
+/// A computation as short as this may end before it was sampled once.
+const UNSAMPLED_NS: u64 = 10_000_000;
+
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Stall {
     pub(crate) start_unix_ns: u64,
@@ -71,6 +74,7 @@ pub(crate) struct Blocker {
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Stack {
     pub(crate) cause: String,
+    pub(crate) total_ns: u64,
     pub(crate) frames: Vec<Frame>,
     pub(crate) holder: Option<Holder>,
 }
@@ -78,6 +82,7 @@ pub(crate) struct Stack {
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Frame {
     pub(crate) function: String,
+    pub(crate) kind: String,
     pub(crate) file: Option<String>,
     pub(crate) line: Option<u64>,
 }
@@ -91,10 +96,10 @@ pub(crate) struct Loop {
     pub(crate) turns: u64,
     busy_ns: u64,
     parked_ns: u64,
-    utilization: f64,
+    pub(crate) utilization: f64,
     turn_p50_ns: u64,
     turn_p90_ns: u64,
-    turn_p99_ns: u64,
+    pub(crate) turn_p99_ns: u64,
     turn_p999_ns: u64,
     pub(crate) turn_max_ns: u64,
     stalls: u64,
@@ -193,6 +198,10 @@ impl Stall {
         }
         if self.cause == "gil" && self.blocker.is_none() {
             // Its holder could not be read: it ran meanwhile.
+            return;
+        }
+        if self.kernel_share.is_none() && self.cause == "cpu" && self.duration_ns < UNSAMPLED_NS {
+            // The timer of a virtual CPU may come late: no sample, and nobody is blamed without one.
             return;
         }
         let blocker = self.blocker.as_ref().unwrap_or_else(|| panic!("nobody blamed: {self:#?}"));
