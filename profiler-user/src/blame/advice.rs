@@ -1,5 +1,7 @@
 //! One line of advice that follows from cause, detail, system call and runtime.
 
+use std::sync::Arc;
+
 use super::{Runtime, SyscallUse};
 use crate::stalls::Cause;
 
@@ -25,20 +27,57 @@ const fn async_sleep(runtime: Runtime) -> &'static str {
     }
 }
 
-/// What to do about a stall; `None` where nothing honest can be said.
+/// What a closer word for the cause asks for, whatever the cause.
+fn by_detail(detail: &str) -> Option<&'static str> {
+    Some(match detail {
+        "gc" => {
+            "the garbage collector ran: keep fewer objects alive, or have it run at a quiet moment"
+        }
+        "import" => "modules are loaded inside the loop: load them at the start",
+        "regex" => {
+            "a regular expression takes its time: avoid one that backtracks, or bound what it is given"
+        }
+        "reclaim" => {
+            "the kernel makes room in memory first: raise the memory limit, or use less of it"
+        }
+        "writeback" => {
+            "more was written than storage takes: write less at a time, or outside the loop"
+        }
+        "userfaultfd" => {
+            "another program provides this memory and was slow to (userfaultfd: migration, snapshots)"
+        }
+        "swap" => "memory had to come back from swap: use less of it, or lock what the loop needs",
+        "page-cache" => {
+            "a mapped file had to be read from storage: touch it outside the loop first"
+        }
+        _ => return None,
+    })
+}
+
+/// What to do about a stall; `None` where nothing honest can be said. `busiest_call` is the system
+/// call that most of the CPU time was in.
 #[must_use]
 pub fn advise(
     cause: Cause,
     detail: Option<&'static str>,
     runtime: Runtime,
     syscalls: &[SyscallUse],
+    busiest_call: Option<&str>,
 ) -> Option<String> {
     let elsewhere = elsewhere(runtime);
+    if let Some(text) = detail.and_then(by_detail) {
+        return Some(text.to_owned());
+    }
     let text = match cause {
         Cause::Cpu if detail == Some("fork") => {
             "the kernel copies the page tables of the whole process: fork from a small helper \
              process, or use vfork/posix_spawn"
                 .to_owned()
+        }
+        Cause::Cpu if let Some(call) = busiest_call => {
+            format!(
+                "the kernel works for {call}: move that call to {elsewhere}, or ask for less at a time"
+            )
         }
         Cause::Cpu => match runtime {
             Runtime::Tokio => "CPU work keeps the worker from polling other tasks: move it to \
@@ -115,6 +154,28 @@ pub fn advise(
     Some(text)
 }
 
+/// What to do about threads of which each waits for the next and the last for the first. They are
+/// given by id and name, beginning with any.
+#[must_use]
+pub fn advise_on_deadlock(circle: &[(u32, Arc<str>)]) -> Option<String> {
+    let (first, rest) = circle.split_first()?;
+    let named = |(tid, name): &(u32, Arc<str>)| format!("{name} ({tid})");
+    if rest.is_empty() {
+        return Some(format!(
+            "{} waits for a lock that it holds itself and will wait for ever",
+            named(first)
+        ));
+    }
+    let mut text = format!("a deadlock, which never ends by itself: {}", named(first));
+    for (index, member) in rest.iter().chain([first]).enumerate() {
+        let link = if index == 0 { " waits for " } else { ", which waits for " };
+        text.push_str(link);
+        text.push_str(&named(member));
+    }
+    text.push_str("; take such locks in the same order everywhere");
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +195,7 @@ mod tests {
     }
 
     fn syscall(runtime: Runtime, name: &'static str) -> String {
-        advise(Cause::Syscall, None, runtime, &slept_in(name)).expect("advice")
+        advise(Cause::Syscall, None, runtime, &slept_in(name), None).expect("advice")
     }
 
     #[test]
@@ -142,7 +203,7 @@ mod tests {
         for cause in Cause::ALL {
             for runtime in RUNTIMES {
                 for detail in [None, Some("fork"), Some("dns"), Some("fsync")] {
-                    let advice = advise(cause, detail, runtime, &slept_in("read"));
+                    let advice = advise(cause, detail, runtime, &slept_in("read"), None);
                     assert_eq!(advice.is_none(), cause == Cause::Unexplained);
                     let text = advice.unwrap_or_default();
                     assert!(!text.contains('\n') && !text.contains("  "), "{text}");
@@ -155,7 +216,7 @@ mod tests {
     #[test]
     fn what_comes_from_outside_is_said_not_to_be_the_code() {
         for cause in [Cause::Runqueue, Cause::Throttled, Cause::Stopped] {
-            let advice = advise(cause, None, Runtime::Tokio, &[]).expect("advice");
+            let advice = advise(cause, None, Runtime::Tokio, &[], None).expect("advice");
             assert!(advice.starts_with("not your code"), "{advice}");
         }
     }
@@ -172,26 +233,47 @@ mod tests {
     #[test]
     fn the_heaviest_system_call_decides() {
         let syscalls = [slept_in("wait4"), slept_in("nanosleep")].concat();
-        let advice = advise(Cause::Syscall, None, Runtime::Native, &syscalls).expect("advice");
+        let advice =
+            advise(Cause::Syscall, None, Runtime::Native, &syscalls, None).expect("advice");
         assert!(advice.contains("child"), "{advice}");
         assert!(syscall(Runtime::Native, "epoll_wait").contains("nested event loop"));
         assert!(syscall(Runtime::Native, "flock").starts_with("flock blocks"));
-        assert_eq!(advise(Cause::Syscall, None, Runtime::Native, &[]), None);
+        assert_eq!(advise(Cause::Syscall, None, Runtime::Native, &[], None), None);
+    }
+
+    #[test]
+    fn what_the_kernel_does_for_a_call_is_not_said_to_be_the_program_s_computation() {
+        let advice = advise(Cause::Cpu, None, Runtime::Asyncio, &[], Some("munmap"));
+        assert!(advice.is_some_and(|text| text.contains("munmap") && !text.contains("Python")));
+        let gc = advise(Cause::Cpu, Some("gc"), Runtime::Libuv, &[], None).expect("advice");
+        assert!(gc.contains("garbage collector"), "{gc}");
+    }
+
+    #[test]
+    fn everybody_in_a_deadlock_is_named() {
+        let [one, two] = [(12, Arc::from("one")), (13, Arc::from("two"))];
+        let both = advise_on_deadlock(&[one.clone(), two]).expect("advice");
+        assert!(both.contains("one (12) waits for two (13), which waits for one (12)"), "{both}");
+        let own = advise_on_deadlock(&[one]).expect("advice");
+        assert!(own.contains("holds itself"), "{own}");
+        assert_eq!(advise_on_deadlock(&[]), None);
     }
 
     #[test]
     fn a_closer_word_wins_over_the_call() {
-        let of = |detail| advise(Cause::Syscall, Some(detail), Runtime::Asyncio, &slept_in("poll"));
+        let of = |detail| {
+            advise(Cause::Syscall, Some(detail), Runtime::Asyncio, &slept_in("poll"), None)
+        };
         assert!(of("dns").expect("advice").starts_with("name resolution"));
         assert!(of("fsync").expect("advice").contains("sync"));
-        let fork = advise(Cause::Cpu, Some("fork"), Runtime::Asyncio, &[]).expect("advice");
+        let fork = advise(Cause::Cpu, Some("fork"), Runtime::Asyncio, &[], None).expect("advice");
         assert!(fork.contains("page tables"), "{fork}");
     }
 
     #[test]
     fn a_thread_is_never_advised_where_the_gil_is_held() {
         for cause in [Cause::Gil, Cause::Cpu] {
-            let advice = advise(cause, None, Runtime::Asyncio, &[]).expect("advice");
+            let advice = advise(cause, None, Runtime::Asyncio, &[], None).expect("advice");
             assert!(advice.contains("process or interpreter pool"), "{advice}");
             assert!(!advice.contains("to_thread"), "{advice}");
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Blocker, Stack};
+use super::{Blocker, Stack, doing};
 use crate::stalls::{Cause, Ledger};
 use crate::symbolize::{Frame, FrameKind};
 
@@ -30,7 +30,9 @@ pub fn blocker(
         let frame = match cause {
             // Who waits for the lock is its victim.
             Cause::Gil => stack.holder.as_ref().and_then(|holder| culprit(&holder.frames)),
-            _ if detail == Some("gc") => collector(&stack.frames),
+            _ if detail == Some("gc") => {
+                doing::v8_collector(stack).or_else(|| collector(&stack.frames))
+            }
             _ => culprit(&stack.frames),
         };
         let Some(frame) = frame else { continue };
@@ -111,7 +113,7 @@ mod tests {
     }
 
     fn stack(cause: Cause, total_ns: u64, frames: Vec<Frame>) -> Stack {
-        Stack { cause, total_ns, samples: 1, truncated: None, frames, holder: None }
+        Stack { cause, call: None, total_ns, samples: 1, truncated: None, frames, holder: None }
     }
 
     #[test]

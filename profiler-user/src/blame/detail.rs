@@ -1,40 +1,13 @@
 //! A closer word for the cause, chosen from system calls and frames, never guessed.
 
-use super::{Stack, SyscallUse, is_name_server, waiting};
+use std::collections::BTreeMap;
+
+use super::{Stack, SyscallUse, Word, doing, is_name_server, waiting};
 use crate::stalls::{Cause, Ledger};
-use crate::symbolize::{Frame, FrameKind};
 
 /// Calls that create a process: their CPU time is the copying of page tables.
 const FORK_CALLS: [&str; 5] = ["clone", "clone3", "fork", "vfork", "execve"];
-const FORK_KERNEL: [&str; 3] = ["kernel_clone", "_do_fork", "copy_process"];
 const SYNC_CALLS: [&str; 4] = ["fsync", "fdatasync", "msync", "sync_file_range"];
-/// The resolver of glibc and musl.
-const RESOLVER: [&str; 6] = [
-    "getaddrinfo",
-    "gethostbyname_r",
-    "gethostbyname2_r",
-    "gethostbyaddr_r",
-    "getnameinfo",
-    "__res_nsend",
-];
-
-/// Python's import system: frames of a module that is being imported lie above it.
-fn is_import(frame: &Frame) -> bool {
-    frame.kind == FrameKind::Python
-        && matches!(&*frame.function, "_find_and_load" | "_find_and_load_unlocked")
-        && frame.file.as_deref().is_some_and(|file| file.contains("importlib._bootstrap"))
-}
-
-/// CPython's own regular expressions, by the functions of its engine.
-fn is_regex(stack: &Stack) -> bool {
-    let native = stack.frames.iter().rev().take_while(|frame| frame.kind != FrameKind::Python);
-    native.filter(|frame| frame.named).any(|frame| {
-        ["sre_ucs1_match", "sre_ucs2_match", "sre_ucs4_match", "sre_search", "sre_match"]
-            .iter()
-            .any(|name| frame.function.starts_with(name))
-    })
-}
-
 /// The detail of a stall, where more than half of its cause is of one kind. `calls` names the
 /// system call of each stack, in the same order.
 #[must_use]
@@ -59,26 +32,24 @@ pub fn detail(
     match cause {
         Cause::Cpu => {
             let forking = weight(&|stack, call| {
-                call.is_some_and(|name| FORK_CALLS.contains(&name))
-                    || stack.frames.iter().any(|f| FORK_KERNEL.contains(&&*f.function))
+                call.is_some_and(|name| FORK_CALLS.contains(&name)) || doing::forks(stack)
             });
-            let in_frame =
-                |test: &dyn Fn(&Frame) -> bool| weight(&|stack, _| stack.frames.iter().any(test));
             let sampled = weight(&|_, _| true);
+            let v8 = weight(&|stack, _| doing::v8_collector(stack).is_some());
             if most(forking) {
                 Some("fork")
-            } else if collecting_ns > sampled / 2 {
+            } else if collecting_ns > sampled / 2 || most(v8) {
                 Some("gc")
-            } else if most(in_frame(&|frame| is_import(frame))) {
+            } else if most(weight(&|stack, _| doing::reclaims(stack))) {
+                Some("reclaim")
+            } else if most(weight(&|stack, _| doing::imports(stack))) {
                 Some("import")
             } else {
-                most(weight(&|stack, _| is_regex(stack))).then_some("regex")
+                most(weight(&|stack, _| doing::matches_regex(stack))).then_some("regex")
             }
         }
         Cause::Syscall => {
-            let resolving = weight(&|stack, _| {
-                stack.frames.iter().any(|frame| RESOLVER.contains(&&*frame.function))
-            });
+            let resolving = weight(&|stack, _| doing::resolves(stack));
             let of = |names: &[&str]| {
                 syscalls.iter().filter(|s| names.contains(&s.name)).map(|s| s.total_ns).sum()
             };
@@ -91,15 +62,36 @@ pub fn detail(
                 Some("dns")
             } else if most(of(&SYNC_CALLS)) {
                 Some("fsync")
+            } else if most(of(&FORK_CALLS)) {
+                Some("fork")
+            } else if most(weight(&|stack, _| doing::reclaims(stack))) {
+                Some("reclaim")
             } else {
-                most(of(&FORK_CALLS)).then_some("fork")
+                most(weight(&|stack, _| doing::is_held_back(stack))).then_some("writeback")
             }
         }
         Cause::Lock => ["join", "condvar", "channel"].into_iter().find(|&detail| {
             most(weight(&|stack, _| waiting(&stack.frames).detail() == Some(detail)))
         }),
+        Cause::Fault if most(weight(&|stack, _| doing::reclaims(stack))) => Some("reclaim"),
+        Cause::Fault => ["userfaultfd", "swap", "page-cache"]
+            .into_iter()
+            .find(|&word| most(weight(&|stack, _| doing::fault(stack) == Some(word)))),
         _ => None,
     }
+}
+
+/// The system call that most of a stall's CPU time was in; `None` if there is none such.
+#[must_use]
+pub fn busiest_call(ledger: &Ledger, stacks: &[Stack]) -> Option<Word> {
+    let mut by_call: BTreeMap<Word, u64> = BTreeMap::new();
+    for stack in stacks.iter().filter(|stack| stack.cause == Cause::Cpu) {
+        if let Some(call) = stack.call {
+            *by_call.entry(call).or_default() += stack.total_ns;
+        }
+    }
+    let (call, ns) = by_call.into_iter().max_by_key(|(_, ns)| *ns)?;
+    (ns > ledger.get(Cause::Cpu) / 2).then_some(call)
 }
 
 #[cfg(test)]
@@ -107,6 +99,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::symbolize::{Frame, FrameKind};
 
     fn stack(cause: Cause, total_ns: u64, functions: &[&str]) -> Stack {
         let frame = |function: &&str| Frame {
@@ -121,7 +114,7 @@ mod tests {
             origin: crate::symbolize::Origin::default(),
         };
         let frames = functions.iter().map(frame).collect();
-        Stack { cause, total_ns, samples: 1, truncated: None, frames, holder: None }
+        Stack { cause, call: None, total_ns, samples: 1, truncated: None, frames, holder: None }
     }
 
     fn slept(name: &'static str, total_ns: u64) -> SyscallUse {
@@ -145,6 +138,16 @@ mod tests {
         assert_eq!(told(&[None, None]), None);
         let stacks = [stack(Cause::Cpu, 60, &["main", "fork", "kernel_clone", "copy_page_range"])];
         assert_eq!(detail(Cause::Cpu, &cpu, &stacks, &[None], &[], 0), Some("fork"));
+    }
+
+    #[test]
+    fn cpu_time_is_in_a_call_if_most_of_it_is() {
+        let of = |ns| Stack { call: Some("munmap"), ..stack(Cause::Cpu, ns, &["main"]) };
+        let own = || stack(Cause::Cpu, 40, &["main"]);
+        let told = |stacks: &[Stack]| busiest_call(&ledger(Cause::Cpu), stacks);
+        assert_eq!(told(&[own(), of(30), of(30)]), Some("munmap"));
+        assert_eq!(told(&[own(), of(50)]), None);
+        assert_eq!(told(&[]), None);
     }
 
     #[test]

@@ -62,6 +62,10 @@ fn by_name(function: &str) -> Option<Waiting> {
     }
 }
 
+/// States of threads and locks are numbers up to this one; no thread that is waited for has such an
+/// id.
+const SMALL: u32 = 3;
+
 /// The thread id that a lock notes as its owner, given the memory at the futex that is waited on.
 #[must_use]
 pub fn owner_words(kind: Waiting, words: &[u32]) -> Option<u32> {
@@ -69,6 +73,9 @@ pub fn owner_words(kind: Waiting, words: &[u32]) -> Option<u32> {
     // struct __pthread_rwlock_arch_t: readers, writers, two futexes, two unused words, the writer.
     let owner = match kind {
         Waiting::GlibcMutex => *words.get(2)?,
+        // struct pthread: the thread's id, which the kernel clears at its end. Other libraries wait for
+        // a state there, which is a small number.
+        Waiting::Join => *words.first().filter(|&&tid| tid > SMALL)?,
         Waiting::GlibcRwLock => match words.get(..5)? {
             [_, 0, 0, writer, _] if *writer != 0 => *writer,
             [_, _, 0, 0, writer] => *writer,
@@ -113,6 +120,8 @@ mod tests {
         assert_eq!(owner_words(Waiting::GlibcMutex, &[2]), None);
         assert_eq!(owner_words(Waiting::GlibcRwLock, &[3, 1, 0, 0, 4711, 0]), Some(4711));
         assert_eq!(owner_words(Waiting::GlibcRwLock, &[3, 0, 0, 4711, 0, 0]), Some(4711));
+        assert_eq!(owner_words(Waiting::Join, &[4711, 0]), Some(4711));
+        assert_eq!(owner_words(Waiting::Join, &[2, 0]), None, "a state of musl's");
         assert_eq!(owner_words(Waiting::Other, &[2, 0, 4711, 1]), None);
         assert_eq!(owner_words(Waiting::GlibcMutex, &[2, 0, u32::MAX, 1]), None);
     }

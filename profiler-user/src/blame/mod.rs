@@ -3,15 +3,16 @@
 mod advice;
 mod blocker;
 mod detail;
+mod doing;
 mod lock;
 mod outside;
 mod resource;
 mod verdict;
 pub(crate) mod words;
 
-pub use advice::advise;
+pub use advice::{advise, advise_on_deadlock};
 pub use blocker::{NamedStack, blocker};
-pub use detail::detail;
+pub use detail::{busiest_call, detail};
 pub use lock::{Waiting, owner_words, waiting};
 pub use outside::outside;
 pub use resource::{is_name_server, resource_text, task_name};

@@ -150,6 +150,9 @@ pub struct Blocker {
 pub struct Stack {
     /// What the thread was doing there.
     pub cause: Cause,
+    /// The system call it was in: asleep, or on CPU in the kernel.
+    #[serde(default, deserialize_with = "words::optional")]
+    pub call: Option<Word>,
     /// Time that belongs to this stack: exact when asleep, shared out by samples on CPU.
     pub total_ns: u64,
     /// How often it was seen (samples on CPU, sleeps otherwise).

@@ -1,5 +1,6 @@
 //! Attaching: sets up the kernel side, then begins where every thread is found.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use aya::maps::{MapData, RingBuf};
@@ -82,6 +83,7 @@ impl<'a> Watcher<'a> {
             unfinished: Unfinished::default(),
             loops: Loops::new(),
             stuck: Vec::new(),
+            found_asleep: HashMap::new(),
             parked: ParkedTurns::default(),
             pids: Vec::new(),
             armed: boundaries != Boundaries::Sched,
@@ -153,6 +155,8 @@ impl<'a> Watcher<'a> {
             return Ok(());
         }
         let seen = self.snapshots(ring)?;
+        let asleep = seen.iter().filter(|snapshot| snapshot.state != 0);
+        self.found_asleep.extend(asleep.map(|snapshot| (snapshot.tid, snapshot.regs)));
         let parked = |pid: u32| {
             seen.iter().any(|s| {
                 s.tgid == pid && s.state != 0 && park_class(s.regs.syscall()) == PARK_EPOLL

@@ -1,13 +1,14 @@
 //! Loops as they are found: parked, or stuck already when stallscope attaches.
 
-use profiler_common::arch::{is_futex, park_class};
+use profiler_common::arch::{UserRegs, is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{ADOPT_PARKED, ADOPT_RUNNING, Adopt, FUTEX_PARK, FutexKey};
 use profiler_common::turn::{PARK_EPOLL, PARK_FUTEX, PARK_POLL};
 
-use crate::attach::proc;
+use crate::attach::{blocked, proc};
 use crate::events::{SnapshotEvent, StackCopy};
 use crate::runtimes::{FutexUse, is_worker};
+use crate::session::asked::Sleep;
 use crate::session::pipeline::{Pipeline, Walked};
 use crate::stalls::{Captured, Cause, Ledger, RawStall, SleptIn};
 use crate::unwind::{StackEnd, UnwoundStack};
@@ -36,6 +37,7 @@ pub(super) struct Stuck {
     pub(super) start_ns: u64,
     pub(super) adopt: Adopt,
     asleep_in: Option<(Cause, i32)>,
+    regs: UserRegs,
     stack: Walked,
     kernel: Vec<String>,
 }
@@ -78,6 +80,7 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
                 start_ns: time_ns,
                 adopt,
                 asleep_in: None,
+                regs: seen.regs,
                 stack: empty_stack(),
                 kernel: Vec::new(),
             }))
@@ -85,7 +88,7 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
             Found::Nothing
         };
     }
-    let user = walk(pipeline, seen);
+    let user = read_stack(pipeline, pid, &seen.regs);
     if tokio {
         if is_futex(nr) && pipeline.classify(pid, &user) == FutexUse::Park {
             let key = FutexKey { address: seen.regs.arg0(), tgid: pid, tid };
@@ -114,6 +117,7 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
         start_ns,
         adopt: Adopt { start_ns, cause: u32::from(number), nr },
         asleep_in: Some((cause_of, nr)),
+        regs: seen.regs,
         stack: Walked { user, kernel: Vec::new(), python: pipeline.python_of_sleeping(pid, tid) },
         kernel: proc::kernel_stack(pid, tid),
     }))
@@ -124,30 +128,18 @@ fn empty_stack() -> Walked {
     Walked { user, kernel: Vec::new(), python: None }
 }
 
-fn walk(pipeline: &mut Pipeline, seen: &SnapshotEvent) -> UnwoundStack {
-    let base = seen.regs.sp().saturating_sub(128) & !7;
-    let copy = StackCopy::new(base, read_memory(seen.tgid, base, STACK_BYTES));
-    pipeline.walk(seen.tgid, &seen.regs, &copy)
-}
-
-/// Reads the target's memory from outside, up to the first page that is not there.
-fn read_memory(pid: u32, base: u64, bytes: usize) -> Vec<u8> {
-    use std::os::unix::fs::FileExt as _;
-    let Ok(memory) = std::fs::File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
-    let mut copy = vec![0; bytes];
-    let mut filled = 0;
-    while filled < bytes {
-        // One page at a time: a read that crosses into a hole fails as a whole.
-        let at = base + filled as u64;
-        let to_page_end = 4096 - (at as usize & 4095);
-        let end = bytes.min(filled + to_page_end);
-        match memory.read_at(&mut copy[filled..end], at) {
-            Ok(n) if n > 0 => filled += n,
-            _ => break,
-        }
+/// The stack of a thread that is asleep with these registers, read from outside.
+pub(super) fn read_stack(pipeline: &mut Pipeline, pid: u32, regs: &UserRegs) -> UnwoundStack {
+    let base = regs.sp().saturating_sub(128) & !7;
+    let copy = StackCopy::new(base, blocked::memory(pid, base, STACK_BYTES));
+    let mut user = pipeline.walk(pid, regs, &copy);
+    if let Some(leaf) = user.frames.first_mut()
+        && regs.syscall() >= 0
+    {
+        // Like a return address: the instruction pointer stands behind the system call.
+        leaf.lookup = leaf.ip.wrapping_sub(1);
     }
-    copy.truncate(filled);
-    copy
+    user
 }
 
 impl Stuck {
@@ -185,6 +177,12 @@ impl Stuck {
                 stack: self.stack.clone(),
             }],
         })
+    }
+
+    /// The sleep in which it was found, while that lasts.
+    pub(super) fn sleep(&self, now_ns: u64) -> Sleep {
+        let Self { pid, tid, regs, .. } = *self;
+        Sleep { pid, tid, regs, stack: 0, now_ns, slept_ns: now_ns.saturating_sub(self.start_ns) }
     }
 
     /// The stack that it slept in, for the turn's end: the kernel side has not captured it.

@@ -7,6 +7,7 @@
 //! - `watcher`: the state of that, and what happens with each event and each period.
 //! - `attaching`: sets the kernel side up and begins where every thread is found.
 //! - `ongoing`: stalls that still last.
+//! - `asked`: what such a one waits for, and for whom.
 //! - `parked`: turns that ended in a sleep which only now turned out to be a park.
 //! - `not_stalls`: long turns that the kernel side counts as stalls and that are none.
 //! - `command`: a child that is watched from its first instruction.
@@ -17,6 +18,7 @@
 //! - `waits`: what a stalled thread waited for, by name.
 //! - `summary`: what is said at the end.
 
+mod asked;
 mod attaching;
 pub mod command;
 mod event_stream;

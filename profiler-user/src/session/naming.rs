@@ -82,6 +82,7 @@ impl Pipeline {
             named.push(Named {
                 stack: Stack {
                     cause: captured.cause,
+                    call,
                     total_ns,
                     samples,
                     truncated: user.end.reason().or(python.as_ref().and_then(|p| p.truncated)),

@@ -147,6 +147,7 @@ mod tests {
             cause: Cause::Lock,
             total_ns: ms * MS,
             samples: 1,
+            call: None,
             truncated: None,
             frames: vec![Frame::of_symbol(function.into())],
             holder: None,

@@ -1,23 +1,30 @@
 //! Stalls that still last.
 
+use std::collections::HashMap;
+
+use profiler_common::arch::UserRegs;
 use profiler_common::capture::BUFFERS;
 use profiler_common::record::{FLAG_EXACT, FLAG_PYTHON};
 use profiler_common::turn::{NO_ENTRY, Phase, ThreadState};
 
+use super::asked::{Asked, Sleep};
 use super::watch::WatchError;
 use super::watcher::Watcher;
+use crate::attach::Kernel;
 use crate::events::{CaptureEvent, PythonEvent, TurnEvent, monotonic_ns};
 
 /// A stall is reported as ongoing from this age on, then at twice the age each time.
 const FIRST_ONGOING_NS: u64 = 1_000_000_000;
 
 impl Watcher<'_> {
-    /// Tells of a turn as the kernel side's state has it, up to `until`.
+    /// Tells of a turn as the kernel side's state has it, up to `until`. `asked` is what is known of
+    /// the sleep that goes on.
     pub(super) fn tell(
         &mut self,
         state: &ThreadState,
         until: u64,
         ongoing: bool,
+        asked: Option<&Asked>,
     ) -> Result<(), WatchError> {
         let turn = state.record.turn;
         let waiting: Vec<CaptureEvent> = (0..BUFFERS)
@@ -42,7 +49,7 @@ impl Watcher<'_> {
             flags: state.turn_flags | if exact { FLAG_EXACT } else { 0 },
             turn,
         };
-        if let Some(stall) = self.pipeline.from_state(&event, &waiting, ongoing) {
+        if let Some(stall) = self.pipeline.stall_of_state(&event, &waiting, ongoing, asked) {
             self.report(&stall)?;
         }
         Ok(())
@@ -60,6 +67,25 @@ impl Watcher<'_> {
             event.python = Some(Box::new(python));
         }
         Some(event)
+    }
+
+    /// Asks what a thread that sleeps in a turn waits for.
+    fn ask(&mut self, state: &ThreadState, now_ns: u64) -> Option<Asked> {
+        let turn = &state.record.turn;
+        let stack = turn.stacks.get(state.off_entry as usize)?.id;
+        if !state.is_asleep() {
+            return None;
+        }
+        let sleep = Sleep {
+            pid: state.record.header.tgid,
+            tid: state.record.header.tid,
+            regs: state.regs,
+            stack,
+            now_ns,
+            slept_ns: now_ns.saturating_sub(state.mark_ns),
+        };
+        let regs_of = |tid| last_sleep(&self.kernel, &self.found_asleep, tid);
+        self.pipeline.ask(&sleep, &regs_of)
     }
 
     /// Tells of stalls that still last: after 1 s, 2 s, 4 s …, or all of them at the end.
@@ -89,8 +115,9 @@ impl Watcher<'_> {
                 continue;
             }
             known.next_report = Some((turn.number, turn.start_ns + next_age(age)));
+            let asked = self.ask(&state, now);
             state.settle(now);
-            self.tell(&state, now, true)?;
+            self.tell(&state, now, true, asked.as_ref())?;
         }
         Ok(())
     }
@@ -109,7 +136,9 @@ impl Watcher<'_> {
                 && (now >= due || all)
             {
                 due = stuck.start_ns + next_age(raw.duration_ns);
-                if let Some(stall) = self.pipeline.stuck(raw, stuck.kernel()) {
+                let regs_of = |tid| last_sleep(&self.kernel, &self.found_asleep, tid);
+                let asked = self.pipeline.ask(&stuck.sleep(now), &regs_of);
+                if let Some(stall) = self.pipeline.stuck(raw, stuck.kernel(), asked.as_ref()) {
                     self.report(&stall)?;
                 }
             }
@@ -118,6 +147,13 @@ impl Watcher<'_> {
         self.stuck = still;
         Ok(())
     }
+}
+
+/// The registers that a thread last went to sleep with: as the kernel side saw it, or, if it has
+/// slept ever since, as it was found.
+fn last_sleep(kernel: &Kernel, found: &HashMap<u32, UserRegs>, tid: u32) -> Option<UserRegs> {
+    let seen = kernel.thread(tid).map(|state| state.regs).filter(|regs| *regs != UserRegs::ZERO);
+    seen.or_else(|| found.get(&tid).copied())
 }
 
 /// The age at which a stall is told of next: 1 s, 2 s, 4 s …

@@ -70,6 +70,6 @@ impl Watcher<'_> {
         });
         let Some(state) = same else { return Ok(()) };
         self.parked.told.insert(tid, turn);
-        self.tell(&state, since_ns, false)
+        self.tell(&state, since_ns, false, None)
     }
 }

@@ -7,11 +7,14 @@ use std::collections::{BTreeMap, HashMap};
 use profiler_common::arch::UserRegs;
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
-use crate::blame::{Boundary, Runtime, Stall, advise, blocker, detail};
+use crate::blame::{
+    Boundary, Runtime, Stall, advise, advise_on_deadlock, blocker, busiest_call, detail,
+};
 use crate::events::{CaptureEvent, Clock, Event, PythonEvent, StackCopy, TurnEvent};
 use crate::runtimes::{
     self, FutexUse, NamedPythonStack, PythonFrames, Worker, classify_futex, handed_off, stand_in,
 };
+use crate::session::asked::Asked;
 use crate::session::kernel_frames;
 use crate::session::naming::{Named, collecting, name, task_of};
 use crate::session::not_stalls::{NotStalls, Park, park_in, without_park};
@@ -206,16 +209,17 @@ impl Pipeline {
         {
             add_first_sleep(&mut raw, found);
         }
-        self.stall(raw, &waits)
+        self.stall(raw, &waits, None)
     }
 
     /// A stall from the kernel side's own state: one that still lasts, or that is known here, though not
     /// there, to have ended.
-    pub fn from_state(
+    pub(super) fn stall_of_state(
         &mut self,
         event: &TurnEvent,
         waiting: &[CaptureEvent],
         ongoing: bool,
+        asked: Option<&Asked>,
     ) -> Option<Stall> {
         let waiting =
             waiting.iter().map(|capture| self.captured(capture, capture.python.clone())).collect();
@@ -228,7 +232,7 @@ impl Pipeline {
             waiting,
         );
         raw.ongoing = ongoing;
-        self.stall(raw, &TurnWaits::default())
+        self.stall(raw, &TurnWaits::default(), asked)
     }
 
     fn captured(
@@ -332,7 +336,12 @@ impl Pipeline {
     }
 
     /// The verdict on a stall; `None` if it turns out to be none.
-    fn stall(&mut self, raw: RawStall<Walked>, waits: &TurnWaits<Walked>) -> Option<Stall> {
+    fn stall(
+        &mut self,
+        raw: RawStall<Walked>,
+        waits: &TurnWaits<Walked>,
+        asked: Option<&Asked>,
+    ) -> Option<Stall> {
         let runtime = self.processes.get(raw.tgid, &mut self.symbolizer).runtime;
         let waiting = waits.waits.as_ref().map(|waits| waits.lock.stack);
         let mut named: Vec<Named> = Vec::new();
@@ -344,6 +353,12 @@ impl Pipeline {
                 && one.stack.holder.is_none()
             {
                 one.stack.holder = self.holder(&raw, waits, &one.stack);
+            }
+            if let Some(asked) = asked.filter(|asked| asked.stack == captured.id)
+                && let Some(one) = at.and_then(|at| named.get_mut(at))
+                && one.stack.holder.is_none()
+            {
+                one.stack.holder.clone_from(&asked.holder);
             }
         }
         if runtime.runtime == Runtime::Tokio {
@@ -377,11 +392,18 @@ impl Pipeline {
             let rest = without_park(&raw, park_ns, self.threshold_ns);
             let park = Park { turn_ns: raw.duration_ns, park_ns, rest_is_stall: rest.is_some() };
             self.not_stalls.add_park(raw.tid, park, self.threshold_ns);
-            return rest.and_then(|rest| self.stall(rest, waits));
+            return rest.and_then(|rest| self.stall(rest, waits, None));
         }
-        let syscalls = self.slept_in(&raw, waits);
-        let detail = detail(cause, &raw.ledger, &stacks, &calls, &syscalls, collecting);
+        let syscalls = self.slept_in(&raw, waits, asked);
+        let circle = asked.filter(|_| cause == Cause::Lock).map(|asked| &asked.circle[..]);
+        let deadlock = circle.and_then(advise_on_deadlock);
+        let detail = if deadlock.is_some() {
+            Some("deadlock")
+        } else {
+            detail(cause, &raw.ledger, &stacks, &calls, &syscalls, collecting)
+        };
         let runtime = runtime.runtime;
+        let busiest = busiest_call(&raw.ledger, &stacks);
         let task = stacks
             .iter()
             .filter(|_| runtime == Runtime::Tokio)
@@ -403,7 +425,7 @@ impl Pipeline {
             boundary: if raw.exact { Boundary::Exact } else { Boundary::UpperBound },
             kernel_share: raw.kernel_share,
             blocker: blocker(cause, detail, &raw.ledger, &stacks),
-            advice: advise(cause, detail, runtime, &syscalls),
+            advice: deadlock.or_else(|| advise(cause, detail, runtime, &syscalls, busiest)),
             syscalls,
             stacks,
             outside: self.outside(cause, raw.tgid, waits),
@@ -425,10 +447,15 @@ impl Pipeline {
     }
 
     /// A stall of a thread that was stuck before stallscope attached and has not run since.
-    pub fn stuck(&mut self, mut raw: RawStall<Walked>, kernel: &[String]) -> Option<Stall> {
+    pub(super) fn stuck(
+        &mut self,
+        mut raw: RawStall<Walked>,
+        kernel: &[String],
+        asked: Option<&Asked>,
+    ) -> Option<Stall> {
         raw.at_attach = true;
         raw.ongoing = true;
-        let mut stall = self.stall(raw, &TurnWaits::default())?;
+        let mut stall = self.stall(raw, &TurnWaits::default(), asked)?;
         let frames = kernel_frames::from_names(kernel);
         for stack in &mut stall.stacks {
             stack.frames.extend(frames.iter().cloned());

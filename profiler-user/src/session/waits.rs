@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use profiler_common::waits::Other;
 
+use super::asked::Asked;
 use super::pipeline::{Pipeline, Walked, syscall_name};
 use crate::attach::cgroup;
 use crate::blame::{
@@ -18,18 +19,23 @@ impl Pipeline {
         &self,
         raw: &RawStall<Walked>,
         waits: &TurnWaits<Walked>,
+        asked: Option<&Asked>,
     ) -> Vec<SyscallUse> {
         raw.syscalls
             .iter()
             .map(|slept| {
                 let name = syscall_name(slept.nr);
-                let resource = waits.resources.iter().find(|resource| resource.nr == slept.nr);
+                let ended = waits.resources.iter().find(|resource| resource.nr == slept.nr);
+                let lasts = asked
+                    .filter(|asked| asked.nr == slept.nr && asked.slept_ns >= slept.max_ns)
+                    .and_then(|asked| asked.resource.clone());
                 SyscallUse {
                     name,
                     count: slept.count,
                     total_ns: slept.total_ns,
                     max_ns: slept.max_ns,
-                    resource: resource.and_then(|resource| resource_text(resource, name)),
+                    resource: lasts
+                        .or_else(|| ended.and_then(|resource| resource_text(resource, name))),
                 }
             })
             .collect()

@@ -1,8 +1,10 @@
 //! The state of an observation, and what happens to it with each event and each period.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use aya::maps::{MapData, RingBuf};
+use profiler_common::arch::UserRegs;
 use profiler_common::config::{FUTEX_IDLE, FUTEX_LOCK, FUTEX_PARK, FutexKey};
 
 use super::command::Child;
@@ -31,6 +33,8 @@ pub(super) struct Watcher<'a> {
     pub(super) unfinished: Unfinished,
     pub(super) loops: Loops,
     pub(super) stuck: Vec<(Stuck, u64)>,
+    /// Registers of the threads that were asleep when stallscope attached.
+    pub(super) found_asleep: HashMap<u32, UserRegs>,
     /// Turns told of before the kernel side knew that they had ended.
     pub(super) parked: ParkedTurns,
     /// Targets that are alive, children included.
@@ -128,6 +132,7 @@ impl Watcher<'_> {
                     summary::retire(&self.kernel, *tid, known, monotonic_ns());
                 }
                 self.kernel.forget_thread(*tid);
+                self.found_asleep.remove(tid);
                 self.stuck.retain(|(stuck, _)| stuck.tid != *tid);
             }
             _ => {}

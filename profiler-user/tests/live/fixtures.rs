@@ -101,8 +101,9 @@ pub(crate) fn c(name: &str) -> PathBuf {
     let _one_at_a_time = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
     let binary = built().join("c").join(name);
     let source = sources().join("c").join(name).with_extension("c");
-    let header = sources().join("c/truth.h");
-    if given().is_none() && !(is_newer(&binary, &source) && is_newer(&binary, &header)) {
+    let headers = ["c/truth.h", "c/rows.h"].map(|header| sources().join(header));
+    let is_new = headers.iter().chain([&source]).all(|file| is_newer(&binary, file));
+    if given().is_none() && !is_new {
         std::fs::create_dir_all(built().join("c")).expect("target is writable");
         run(Command::new("cc").args(["-O2", "-g", "-pthread", "-o"]).arg(&binary).arg(&source));
     }
@@ -188,8 +189,16 @@ fn all_fixtures_build() {
     assert!(axum_service().is_file());
     let builds = [Tasks::SymbolsOnly, Tasks::Stripped, Tasks::Tokio138, Tasks::Tokio120];
     assert!(builds.iter().all(|build| build.binary().is_file()));
-    for name in ["idle_loop", "poll_loop", "spin_no_loop", "threads_later", "exec_later", "causes"]
-    {
+    let programs = [
+        "idle_loop",
+        "poll_loop",
+        "spin_no_loop",
+        "threads_later",
+        "exec_later",
+        "causes",
+        "kernel_causes",
+    ];
+    for name in programs {
         assert!(c(name).is_file(), "{name}");
     }
 }

@@ -13,6 +13,8 @@
 //! | `scenarios.rs` | asyncio's ways to stall and their harmless look-alikes, each on every CPython |
 //! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
 //! | `waits.rs` | what was waited for, and who made it wait: one row for each kind |
+//! | `inside.rs` | what the kernel did for a thread, or waited for: forks, faults, slow files |
+//! | `lasting.rs` | stalls that still last, deadlocks among them |
 //! | `outside.rs` | who kept a process from running: hogs, quotas, signals, debuggers, the freezer |
 //! | `quiet.rs` | healthy programs: nothing is reported |
 //! | `lifecycle.rs` | targets and profilers that come and go; exit codes |
@@ -50,6 +52,8 @@ mod truth;
 mod upstream;
 
 mod core;
+mod inside;
+mod lasting;
 mod lifecycle;
 mod outside;
 mod python;

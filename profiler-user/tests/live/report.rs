@@ -75,6 +75,7 @@ pub(crate) struct Blocker {
 pub(crate) struct Stack {
     pub(crate) cause: String,
     pub(crate) total_ns: u64,
+    pub(crate) call: Option<String>,
     pub(crate) frames: Vec<Frame>,
     pub(crate) holder: Option<Holder>,
 }

@@ -59,7 +59,7 @@ fn blocker(frame: &Frame, share: f64) -> Blocker {
 }
 
 pub(crate) fn stack(cause: Cause, total_ns: u64, samples: u32, frames: Vec<Frame>) -> Stack {
-    Stack { cause, total_ns, samples, truncated: None, frames, holder: None }
+    Stack { cause, call: None, total_ns, samples, truncated: None, frames, holder: None }
 }
 
 /// A stall with a ledger and nothing else known.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::clock::time_of_day;
 use super::line::{Line, Tone, keep_end, width};
 use crate::aggregate::slowest_syscall;
-use crate::blame::{Blocker, Boundary, Stall};
+use crate::blame::{Blocker, Boundary, Stall, busiest_call};
 use crate::report::{Clock, quantity};
 use crate::stalls::Cause;
 
@@ -104,7 +104,12 @@ fn cause_phrase(stall: &Stall) -> String {
                 _ => {}
             }
         }
-        Cause::Cpu | Cause::Fault | Cause::Unexplained => {}
+        Cause::Cpu => {
+            if let Some(call) = busiest_call(&stall.ledger, &stall.stacks) {
+                phrase.push_str(&format!(" in {call}"));
+            }
+        }
+        Cause::Fault | Cause::Unexplained => {}
     }
     if let Some(detail) = stall.detail
         && said != Some(detail)

@@ -235,6 +235,7 @@ mod tests {
             cause: crate::stalls::Cause::Syscall,
             total_ns: 7,
             samples: 1,
+            call: None,
             truncated: None,
             frames: vec![frame(function, None, 0)],
             holder: None,

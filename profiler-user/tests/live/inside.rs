@@ -1,0 +1,81 @@
+//! What a thread waited for inside the kernel, or what the kernel or an engine did for it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::fixtures::script;
+use crate::gate::{enter, has_programs, skip, slowness};
+use crate::process::Process;
+use crate::stallscope::Watch;
+use crate::waits::{BLANK, Row, check_all};
+
+const INSIDE: Row = Row { program: "kernel_causes", ..BLANK };
+
+#[test]
+fn time_that_the_kernel_takes_for_a_call_is_that_call_s_and_not_the_program_s() {
+    let Some(_turn) = enter() else { return };
+    check_all(&[
+        // A spawn of a process with 4 GiB: its tables are copied.
+        Row { name: "fork", cause: "cpu", detail: Some("fork"), call: Some("clone"), ..INSIDE },
+        Row { name: "munmap", cause: "cpu", call: Some("munmap"), ..INSIDE },
+    ]);
+}
+
+#[test]
+fn a_fault_is_told_with_who_provides_the_memory_and_a_slow_file_with_its_path() {
+    let Some(_turn) = enter() else { return };
+    let mut rows = vec![
+        Row { name: "userfaultfd", cause: "fault", detail: Some("userfaultfd"), ..INSIDE },
+        Row {
+            name: "dns",
+            detail: Some("dns"),
+            resource: Some(("poll", "udp * -> 127.77.7.7:53")),
+            ..INSIDE
+        },
+    ];
+    if Path::new("/dev/fuse").exists() {
+        let file = "{folder}/slow/file";
+        rows.extend([
+            Row { name: "stat", resource: Some(("newfstatat", file)), ..INSIDE },
+            Row { name: "read", resource: Some(("pread64", file)), ..INSIDE },
+            Row { name: "fsync", detail: Some("fsync"), resource: Some(("fsync", file)), ..INSIDE },
+            Row { name: "mapped", cause: "fault", detail: Some("page-cache"), ..INSIDE },
+        ]);
+    } else {
+        skip("no /dev/fuse: slow files can't be made");
+    }
+    check_all(&rows);
+}
+
+/// Profiles Node while it is kept busy by one of its engines.
+fn engine(kind: &str) -> crate::report::Report {
+    let process = Process::start(Command::new("node").arg(script("node/engines.js")).arg(kind));
+    process.wait_for_key("ready");
+    let watch = Watch::profile(process.pid());
+    std::thread::sleep(Duration::from_secs(2) * slowness());
+    watch.stop()
+}
+
+#[test]
+fn v8_s_collector_and_its_regular_expressions_are_not_the_code_that_got_into_them() {
+    let Some(_turn) = enter() else { return };
+    if !has_programs(&["node"]) {
+        return;
+    }
+    for (kind, function) in [("gc", "v8::internal::"), ("regex", "v8::internal::NativeRegExp")] {
+        let report = engine(kind);
+        let mut told = 0;
+        for stall in report.blamed() {
+            let Some(detail) = stall.detail.as_deref() else { continue };
+            // The one may collect a little, the other matches nothing.
+            assert!(detail == kind || detail == "gc", "{stall:#?}");
+            if detail == kind {
+                let blocker = stall.blocker.as_ref().expect("checked on reading");
+                assert!(blocker.function.starts_with(function), "{stall:#?}");
+                told += 1;
+            }
+        }
+        assert!(told > 0, "no {kind}: {report:#?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Stalls that still last: what is waited for, who makes it wait, and circles of those.
+
+use std::time::Duration;
+
+use crate::gate::{enter, patience};
+use crate::report::{Report, Stall};
+use crate::waits::{Running, begin, matches};
+
+/// Longer than any test watches.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+/// A row's name, the call with its resource, and thread and function of the holder.
+type Lasting =
+    (&'static str, Option<(&'static str, &'static str)>, Option<(&'static str, &'static str)>);
+
+const ROWS: [Lasting; 12] = [
+    ("pipe", Some(("read", "pipe *")), None),
+    ("fifo", Some(("openat", "{folder}/fifo")), None),
+    ("hostile", Some(("openat", "{folder}/xxxx*forged/fifo[31m")), None),
+    ("tty", Some(("write", "tty {terminal}")), None),
+    ("tcp", Some(("recvfrom", "tcp {client} -> {server}")), None),
+    ("datagram", Some(("sendto", "unix datagram -> {folder}/log")), None),
+    ("eventfd", Some(("read", "eventfd")), None),
+    ("child", Some(("wait4", "child {helper} (sleep)")), None),
+    ("sleep", Some(("clock_nanosleep", "600s asked for")), None),
+    ("flock", Some(("flock", "{folder}/lockfile locked by pid {helper} (lock-holder)")), None),
+    ("mutex", None, Some(("mutex-holder", "hold_mutex"))),
+    ("join", None, Some(("short-lived", "end_late"))),
+];
+
+/// The stall of a program that still lasts.
+fn lasting<'a>(report: &'a Report, running: &Running) -> &'a Stall {
+    let pid = u64::from(running.process.pid());
+    let mut stalls = report.stalls.iter().filter(|stall| stall.ongoing && stall.pid == pid);
+    let stall = stalls.next_back();
+    stall.unwrap_or_else(|| panic!("no stall of {pid} lasts: {report:#?}"))
+}
+
+fn check_holder(stall: &Stall, running: &Running, thread: &str, function: &str) {
+    let holder = stall.stack().holder.as_ref().unwrap_or_else(|| panic!("no holder: {stall:#?}"));
+    assert_eq!(&*holder.thread, thread, "{stall:#?}");
+    assert_eq!(holder.tid.to_string(), running.said("helper", 0), "{stall:#?}");
+    assert!(holder.frames.iter().any(|frame| frame.function == function), "{holder:#?}");
+}
+
+#[test]
+fn a_wait_that_lasts_is_told_with_what_it_is_for_and_who_makes_it_wait() {
+    let Some(_turn) = enter() else { return };
+    let start = |row: &Lasting| Running::of("causes", row.0, FOR_EVER);
+    let running: Vec<Running> = ROWS.iter().map(start).collect();
+    let watch = begin(&running);
+    std::thread::sleep(patience(1));
+    let report = watch.stop();
+    for ((_, resource, holder), running) in ROWS.iter().zip(&running) {
+        let stall = lasting(&report, running);
+        let file = stall.blocker.as_ref().and_then(|blocker| blocker.file.as_deref());
+        assert!(file.is_some_and(|file| file.ends_with("causes.c")), "{stall:#?}");
+        if let Some((call, pattern)) = resource {
+            let wanted = running.fill_in(pattern, 0);
+            assert_eq!(stall.cause, "syscall", "{stall:#?}");
+            let found = stall.syscalls.iter().find(|slept| slept.name == *call);
+            let found = found.and_then(|slept| slept.resource.as_deref()).unwrap_or_default();
+            assert!(matches(&wanted, found), "{wanted:?}: {stall:#?}");
+            assert!(!found.contains(char::is_control), "{stall:#?}");
+        }
+        match holder {
+            Some((thread, function)) => {
+                assert_eq!(stall.cause, "lock", "{stall:#?}");
+                check_holder(stall, running, thread, function);
+            }
+            None => assert!(stall.stacks.iter().all(|stack| stack.holder.is_none()), "{stall:#?}"),
+        }
+        assert_ne!(stall.detail.as_deref(), Some("deadlock"), "{stall:#?}");
+    }
+}
+
+fn check_deadlock(report: &Report, both: &Running, own: &Running) {
+    let stall = lasting(report, both);
+    assert_eq!((&*stall.cause, stall.detail.as_deref()), ("lock", Some("deadlock")), "{stall:#?}");
+    check_holder(stall, both, "opposite", "second_then_first");
+    let advice = stall.advice.as_deref().unwrap_or_default();
+    let circle = format!(
+        "causes ({}) waits for opposite ({}), which waits for causes ({})",
+        stall.tid,
+        both.said("helper", 0),
+        stall.tid
+    );
+    assert!(advice.contains(&circle), "{circle}: {stall:#?}");
+    let stall = lasting(report, own);
+    assert_eq!((&*stall.cause, stall.detail.as_deref()), ("lock", Some("deadlock")), "{stall:#?}");
+    let advice = stall.advice.as_deref().unwrap_or_default();
+    assert!(advice.contains("a lock that it holds itself"), "{stall:#?}");
+}
+
+#[test]
+fn a_deadlock_is_named_with_both_stacks_whether_it_is_seen_to_begin_or_found() {
+    let Some(_turn) = enter() else { return };
+    let running = ["deadlock", "relock"].map(Running::start);
+    let watch = begin(&running);
+    for one in &running {
+        one.process.wait_for_key("blocking");
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let report = watch.stop();
+    check_deadlock(&report, &running[0], &running[1]);
+
+    // The same programs once more, by one that comes when it has happened.
+    let watch = begin(&running);
+    std::thread::sleep(Duration::from_millis(200));
+    let report = watch.stop();
+    let [both, own] = [0, 1].map(|at: usize| lasting(&report, &running[at]));
+    assert!(both.at_attach && own.at_attach, "{report:#?}");
+    check_deadlock(&report, &running[0], &running[1]);
+}
