@@ -37,11 +37,6 @@ pub struct Config {
     pub task_sum_exec: u32,
     /// Offset of `task_struct.thread.fsbase`; 0 if there is none.
     pub task_thread_pointer: u32,
-    /// Non-zero: waits are described and interpreters' frames are walked. Older
-    /// verifiers give up on that; user space knows which.
-    pub details: u32,
-    /// Explicit padding.
-    pub reserved: u32,
 }
 
 /// A watched process.

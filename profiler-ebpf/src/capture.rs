@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_probe_read_user};
-use profiler_common::arch::{RED_ZONE, UserRegs};
+use profiler_common::arch::RED_ZONE;
 use profiler_common::capture::{BUFFERS, Capture, CaptureHead, KERNEL_FRAMES, MAX_PAGES, PAGE};
 use profiler_common::config::Target;
 use profiler_common::counters::Counter;
@@ -59,11 +59,24 @@ pub(crate) fn take(
     let kernel_bytes =
         unsafe { bpf_get_stack(ctx, (&raw mut head.kernel).cast(), (KERNEL_FRAMES * 8) as u32, 0) };
     head.kernel_len = if kernel_bytes > 0 { kernel_bytes as u32 / 8 } else { 0 };
-    // SAFETY: the value is a number.
-    let stack_end = unsafe { STACK_ENDS.get(state.record.header.tid) }.copied().unwrap_or(0);
-    copy_stack(stack_end, capture);
-    let key = fingerprint(state.record.header.tgid, capture, subject);
+    let tgid = state.record.header.tgid;
+    let key = capture_user(index, tgid, u32::from(subject.cause), subject.nr as u32);
     Some((capture, key))
+}
+
+/// Copies the user stack into a buffer of captures and gives its fingerprint. Verified by itself,
+/// once: on each way that leads here the verifier would follow a thousand words again.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn capture_user(index: u32, tgid: u32, cause: u32, nr: u32) -> u64 {
+    // SAFETY: the buffer belongs to the thread whose event this is.
+    let Some(capture) = CAPTURES.get_ptr_mut(index).map(|capture| unsafe { &mut *capture }) else {
+        return 0;
+    };
+    // SAFETY: the value is a number.
+    let stack_end = unsafe { STACK_ENDS.get(capture.head.header.tid) }.copied().unwrap_or(0);
+    copy_stack(stack_end, capture);
+    fingerprint(tgid, capture, cause, nr)
 }
 
 /// Copies the user stack page by page: one flat read would fail at the first hole.
@@ -117,11 +130,11 @@ fn note_copied(head: &mut CaptureHead, mask: u32, pages: u32) {
 /// Identifies a stack by its position and the words in it that point into code. The instruction
 /// pointer of a sample on CPU is left out (it is sent beside the weight); that of a sleep is in.
 #[inline(always)]
-fn fingerprint(tgid: u32, capture: &Capture, subject: &Subject) -> u64 {
+fn fingerprint(tgid: u32, capture: &Capture, cause: u32, nr: u32) -> u64 {
     let regs = &capture.head.regs;
     let sp = regs.sp();
-    let mut hash = sp ^ (u64::from(subject.cause) << 56) ^ ((subject.nr as u32 as u64) << 24);
-    if subject.cause != profiler_common::cause::CPU {
+    let mut hash = sp ^ (u64::from(cause) << 56) ^ (u64::from(nr) << 24);
+    if cause != u32::from(profiler_common::cause::CPU) {
         hash ^= regs.ip().rotate_left(17);
     }
     // SAFETY: targets are preallocated and only user space changes them.
@@ -189,8 +202,8 @@ pub(crate) fn for_turn(
         count::one(Counter::CapturesDeduplicated);
         return (entry, false, ip);
     }
-    if (entry as usize) < profiler_common::turn::STACKS {
-        capture.head.id = state.record.turn.stacks[entry as usize].id;
+    if let Some(stack) = state.stack(entry) {
+        capture.head.id = stack.id;
     }
     if state.keep(entry) {
         count::one(Counter::StackEvicted);
@@ -201,14 +214,3 @@ pub(crate) fn for_turn(
 /// The innermost user address of a capture.
 pub(crate) struct UserIp(pub(crate) u64);
 
-/// The registers alone, for deciding why a thread is switched out.
-#[inline(always)]
-pub(crate) fn registers() -> Option<UserRegs> {
-    let mut regs = UserRegs::ZERO;
-    if crate::task::current_regs(&mut regs) {
-        Some(regs)
-    } else {
-        count::one(Counter::RegistersUnreadable);
-        None
-    }
-}

@@ -110,9 +110,7 @@ fn turn_ended(state: &mut ThreadState, ns: u64, end_ns: u64) {
     state.stats.stalled_ns += turn.ns;
     count::one(Counter::Stalls);
     waiting_stacks(state, turn.end_ns);
-    if config!(details) != 0 {
-        waits::send(state);
-    }
+    waits::send(state);
     state.record.header.kind = KIND_TURN;
     if state.announced == 0 {
         state.record.header.flags |= FLAG_UNPROVEN;

@@ -27,8 +27,6 @@ pub(crate) static CONFIG: Config = Config {
     task_exec_start: 0,
     task_sum_exec: 0,
     task_thread_pointer: 0,
-    details: 0,
-    reserved: 0,
 };
 
 /// Reads a constant that user space has set.

@@ -34,7 +34,7 @@ pub(crate) fn pointer(base: Address, offset: u32) -> Address {
 }
 
 /// Describes a descriptor of a thread in `resource`.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn describe(resource: &mut Resource, thread: Task) {
     let fd = resource.fd;
     if fd < 0 {

@@ -6,7 +6,7 @@ use profiler_common::counters::Counter;
 use profiler_common::turn::{PARK_EPOLL, Phase};
 
 use crate::target::{self, armed_since};
-use crate::{capture, count, emit, switch, task};
+use crate::{count, emit, switch, task};
 
 /// Any system call of any process of the host: most leave at the first comparison.
 #[inline(always)]
@@ -34,11 +34,14 @@ pub(crate) fn enter(class: u32) {
 /// this call, the verifier refuses to have that touched.
 #[inline(always)]
 pub(crate) fn enter_io_uring() {
-    if !target::may_be((unsafe_current() >> 32) as u32) {
+    let pid_tgid = unsafe_current();
+    if !target::may_be((pid_tgid >> 32) as u32) {
         return;
     }
-    let Some(regs) = capture::registers() else { return };
-    if regs.waits_for_completions() {
+    let Some(state) = target::thread(pid_tgid as u32) else { return };
+    if !task::current_regs(&mut state.regs) {
+        count::one(Counter::RegistersUnreadable);
+    } else if state.regs.waits_for_completions() {
         enter_class(PARK_EPOLL);
     }
 }

@@ -16,10 +16,9 @@ use profiler_common::python::{
     PYTHON_BROKEN, PYTHON_COLLECTING, PYTHON_HOLDER_BROKEN, PYTHON_TASKS_UNCLEAR, PYTHON_TRUNCATED,
     Python, PythonFrame, PythonHead, PythonStack, identity, mix,
 };
-use profiler_common::record::{FLAG_PYTHON, KIND_PYTHON};
+use profiler_common::record::{FLAG_PYTHON, Header, KIND_PYTHON};
 use profiler_common::turn::ThreadState;
 
-use crate::maps::config;
 use crate::{emit, task};
 
 /// Interpreters of the targets.
@@ -42,7 +41,7 @@ const TEXT_HASH: u64 = 24;
 const SMALL_DICT_LOG2: u64 = 3;
 const ENTRY_BYTES: u32 = 5 * 24;
 
-/// What the walk made of a stack besides the frames.
+/// A word of the target's memory, 0 if it can't be read.
 #[inline(always)]
 fn read(address: u64) -> u64 {
     let mut word = 0_u64;
@@ -58,9 +57,6 @@ fn field(object: u64, offset: u16) -> u64 {
 
 #[inline(always)]
 fn interpreter(tgid: u32) -> Option<&'static Python> {
-    if config!(details) == 0 {
-        return None;
-    }
     // SAFETY: only user space changes the entries; what is torn meanwhile is read as garbage, which
     // the checked reads bear.
     unsafe { PYTHON.get(tgid) }
@@ -100,16 +96,30 @@ pub(crate) fn lock_of(tgid: u32, tid: u32, futex: u64) -> Option<u64> {
 /// Walks the frames of the current thread for the capture in its spare buffer. Returns their hash.
 #[inline(always)]
 pub(crate) fn walk(state: &ThreadState, capture: &mut Capture, cause: u8) -> u64 {
-    let Some(python) = interpreter(state.record.header.tgid) else { return 0 };
-    let Some(out) = stack_of(state, state.spare) else { return 0 };
-    let lock = if cause == cause::GIL { capture.head.regs.arg0() } else { 0 };
-    walk_into(out, python, state.record.header.tid, lock, u32::from(cause));
+    let Header { tgid, tid, .. } = state.record.header;
+    if interpreter(tgid).is_none() || state.slot == 0 || state.spare >= BUFFERS {
+        return 0;
+    }
     capture.head.header.flags |= FLAG_PYTHON;
+    let lock = if cause == cause::GIL { capture.head.regs.arg0() } else { 0 };
+    let buffer = (state.slot - 1) * BUFFERS + state.spare;
+    python_walk(buffer, tgid, tid, u32::from(cause), lock)
+}
+
+/// The same, by numbers: verified by itself, once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn python_walk(buffer: u32, tgid: u32, tid: u32, cause: u32, futex: u64) -> u64 {
+    let Some(python) = interpreter(tgid) else { return 0 };
+    // SAFETY: the buffer belongs to the thread whose event this is.
+    let Some(out) = PYTHON_STACKS.get_ptr_mut(buffer).map(|stack| unsafe { &mut *stack }) else {
+        return 0;
+    };
+    walk_into(out, python, tid, futex, cause);
     out.hash
 }
 
-/// A function of its own: it is called from several programs, and large.
-#[inline(never)]
+#[inline(always)]
 fn walk_into(out: &mut PythonStack, python: &Python, tid: u32, futex: u64, cause: u32) {
     out.head.header.flags = 0;
     out.head.header.tid = tid;

@@ -82,16 +82,12 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
     } else {
         task::state(prev)
     };
+    quota::quota_leaves(state.slot);
     // A preempted thread may carry any state: the flag alone counts.
-    if config!(details) != 0 {
-        quota::quota_leaves(state.slot);
-    }
     if preempted as u8 != 0 || sleep_state == 0 {
         let next = task::number(&mut state.task, ctx.arg(2));
         let busy = u32::from(state.phase() == Phase::Busy && state.guard == 0);
-        if config!(details) != 0 {
-            rivals::rivals_preempted(state.slot, state.record.turn.number, next, busy);
-        }
+        rivals::rivals_preempted(state.slot, state.record.turn.number, next, busy);
         state.switch_out(now, Off::Preempted, 0);
         return;
     }
@@ -126,9 +122,7 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         let subject = Subject { cause, nr, in_kernel: true, now };
         let (entry, _, _) = capture::for_turn(state, ctx.as_ptr(), &subject);
         state.off_entry = entry;
-        if config!(details) != 0 {
-            waits::begin(state, cause, nr, sleep_state);
-        }
+        waits::begin(state, cause, nr, sleep_state);
     }
     if state.futex != 0 {
         ask_about_futex(ctx, state, now);
@@ -331,9 +325,7 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
     }
     let task = task::number(&mut state.task, task);
     let woken = u32::from(state.wake_ns > state.mark_ns);
-    if config!(details) != 0 {
-        state.throttled_ns = quota::quota_arrives(state.slot, task, woken);
-    }
+    state.throttled_ns = quota::quota_arrives(state.slot, task, woken);
     state.waited_ns = 0;
     let slept = state.switch_in(now);
     // Asked about at once: kernels before 6.2 refuse a look at a sleep that is not there, and the
@@ -342,9 +334,7 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
         waited(state);
         return;
     };
-    if config!(details) != 0 {
-        waits::end(state, task, slept.cause, slept.ns);
-    }
+    waits::end(state, task, slept.cause, slept.ns);
     waited(state);
     if slept.wake_missed {
         count::one(Counter::WakeupMissed);
@@ -356,9 +346,6 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
 
 #[inline(always)]
 fn waited(state: &ThreadState) {
-    if config!(details) == 0 {
-        return;
-    }
     let busy = u32::from(state.phase() == Phase::Busy);
     let (turn, tid) = (state.record.turn.number, state.record.header.tid);
     rivals::rivals_waited(state.slot, turn, state.waited_ns, tid, busy);
@@ -375,8 +362,8 @@ pub(crate) fn send_if_stall(state: &mut ThreadState, entry: u32, now: u64) {
     if state.record.turn.open == 0 {
         state.record.turn.open = 1;
         emit::waiting_stacks(state, now);
-    } else if (entry as usize) < profiler_common::turn::STACKS {
-        let total = state.record.turn.stacks[entry as usize].total_ns;
+    } else if let Some(stack) = state.stack(entry) {
+        let total = stack.total_ns;
         let pause = now.saturating_sub(state.record.turn.last_sent_ns);
         if total >= age / SIGNIFICANT || pause >= age / SIGNIFICANT {
             emit::stack(state, entry as usize, now);

@@ -6,7 +6,7 @@ use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use profiler_common::cause;
 use profiler_common::counters::Counter;
 use profiler_common::record::{Header, KIND_LEAF, Leaf};
-use profiler_common::turn::{NO_ENTRY, Phase, STACKS};
+use profiler_common::turn::{NO_ENTRY, Phase};
 
 use crate::capture::{self, Subject};
 use crate::maps::config;
@@ -53,8 +53,10 @@ pub(crate) fn tick(ctx: *mut c_void) {
     let (entry, new, ip) = capture::for_turn(state, ctx, &subject);
     if entry != NO_ENTRY {
         state.weigh(entry, weight);
-        if !new && age >= config!(threshold_ns) && (entry as usize) < STACKS {
-            let known = &state.record.turn.stacks[entry as usize];
+        if !new
+            && age >= config!(threshold_ns)
+            && let Some(id) = state.stack(entry).map(|stack| stack.id)
+        {
             emit::record(&Leaf {
                 header: Header {
                     kind: KIND_LEAF,
@@ -66,7 +68,7 @@ pub(crate) fn tick(ctx: *mut c_void) {
                 },
                 ip: ip.0,
                 weight_ns: weight,
-                id: known.id,
+                id,
                 instr: crate::python::leaf(state),
             });
         }

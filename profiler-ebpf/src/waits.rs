@@ -65,9 +65,6 @@ const CURRENT_FOLDER: i32 = -100;
 
 #[inline(always)]
 pub(crate) fn notes(slot: u32) -> Option<&'static mut Notes> {
-    if config!(details) == 0 {
-        return None;
-    }
     // SAFETY: only the slot's own thread's events use its notes. Slots count from 1; without one the
     // index is beyond the array.
     NOTES.get_ptr_mut(slot.wrapping_sub(1)).map(|notes| unsafe { &mut *notes })
@@ -240,41 +237,42 @@ fn resource(slot: u32, index: u32) -> Option<&'static mut Resource> {
     if index >= RESOURCES as u32 {
         return None;
     }
-    let at = slot.wrapping_sub(1).wrapping_mul(RESOURCES as u32).wrapping_add(index);
     // SAFETY: only the slot's own thread's events use its resources.
-    RESOURCE_RECORDS.get_ptr_mut(at).map(|resource| unsafe { &mut *resource })
+    RESOURCE_RECORDS.get_ptr_mut(place(slot, index)).map(|resource| unsafe { &mut *resource })
+}
+
+#[inline(always)]
+fn place(slot: u32, index: u32) -> u32 {
+    slot.wrapping_sub(1).wrapping_mul(RESOURCES as u32).wrapping_add(index)
 }
 
 /// A sleep in a turn has ended.
 #[inline(always)]
 pub(crate) fn end(state: &ThreadState, task: u64, cause: u8, ns: u64) {
-    let known_stall = state.record.turn.open << 8;
-    let turn = state.record.turn.number;
-    waits_end(state.slot | (known_stall | u32::from(cause)) << 16, turn, ns, state.wake_ns, task);
+    let (slot, turn) = (state.slot, state.record.turn.number);
+    if cause == cause::SYSCALL && (state.record.turn.open != 0 || is_significant(ns)) {
+        let at = waits_keep(slot, turn, ns, state.wake_ns);
+        if at != NOT_KEPT {
+            object_describe(at, task);
+        }
+    } else if cause == cause::LOCK && is_significant(ns) {
+        waits_keep_lock(slot, turn, ns, state.wake_ns);
+    }
 }
 
-/// `which` is the slot, and above it the cause and whether the turn is known to be a stall.
+/// The sleep was shorter than those that are kept.
+const NOT_KEPT: u32 = u32::MAX;
+
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn waits_end(which: u32, turn: u64, ns: u64, wake_ns: u64, task: u64) -> u32 {
-    let (slot, cause, known_stall) = (which & 0xffff, which >> 16 & 0xff, which >> 24);
-    if cause == u32::from(cause::SYSCALL) && (known_stall != 0 || is_significant(ns)) {
-        waits_keep(slot, turn, ns, wake_ns, task);
-    } else if cause == u32::from(cause::LOCK) && is_significant(ns) {
-        keep_lock(slot, turn, ns, wake_ns);
-    }
-    0
-}
-
-#[inline(always)]
-fn keep_lock(slot: u32, turn: u64, ns: u64, wake_ns: u64) {
-    let Some(notes) = notes(slot) else { return };
+extern "C" fn waits_keep_lock(slot: u32, turn: u64, ns: u64, wake_ns: u64) -> u32 {
+    let Some(notes) = notes(slot) else { return 0 };
     if notes.waits.header.extra != turn {
-        return;
+        return 0;
     }
     let lock = &mut notes.waits.lock;
     if ns <= lock.ns || notes.address == 0 {
-        return;
+        return 0;
     }
     lock.ns = ns;
     lock.address = notes.address;
@@ -287,32 +285,36 @@ fn keep_lock(slot: u32, turn: u64, ns: u64, wake_ns: u64) {
             lock.stack = state.record.turn.stacks[entry].id;
         }
     }
-    lock.waker = waker_of(slot, wake_ns);
+    note_waker_of(slot, wake_ns, &mut lock.waker);
+    0
 }
 
 /// The stack has no number.
 pub(crate) const NO_STACK: u32 = u32::MAX;
 
-/// Who woke a thread at that time, if it was seen.
+/// Notes who woke a thread at that time, if it was seen. In place: what passes by value takes stack,
+/// of which the programs have 512 bytes from the first function to the last.
 #[inline(always)]
-fn waker_of(slot: u32, wake_ns: u64) -> Waker {
-    let seen = WAKES.get(slot.wrapping_sub(1)).map(|wake| wake.waker);
-    match seen {
-        Some(waker) if waker.time_ns == wake_ns => waker,
-        _ => Waker::default(),
+fn note_waker_of(slot: u32, wake_ns: u64, waker: &mut Waker) {
+    if let Some(wake) = WAKES.get(slot.wrapping_sub(1))
+        && wake.waker.time_ns == wake_ns
+    {
+        *waker = wake.waker;
+    } else {
+        *waker = Waker::default();
     }
 }
 
-/// Keeps what a system call slept for, if this was the longest sleep in it.
+/// Keeps what a system call slept for, if this was the longest sleep in it. Returns the number of
+/// the resource that is to be described.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn waits_keep(slot: u32, turn: u64, ns: u64, wake_ns: u64, task: u64) -> u32 {
-    let Some(notes) = notes(slot) else { return 0 };
-    let task = task as Task;
+extern "C" fn waits_keep(slot: u32, turn: u64, ns: u64, wake_ns: u64) -> u32 {
+    let Some(notes) = notes(slot) else { return NOT_KEPT };
     let spare = notes.spare;
-    let Some(resource) = resource(slot, spare) else { return 0 };
+    let Some(resource) = resource(slot, spare) else { return NOT_KEPT };
     if notes.described == 0 || notes.waits.header.extra != turn {
-        return 0;
+        return NOT_KEPT;
     }
     notes.described = 0;
     let nr = resource.nr;
@@ -335,20 +337,33 @@ extern "C" fn waits_keep(slot: u32, turn: u64, ns: u64, wake_ns: u64, task: u64)
         }
     }
     if ns <= least && least != 0 {
-        return 0;
+        return NOT_KEPT;
     }
     if next as usize >= RESOURCES || spare as usize >= RESOURCES {
-        return 0;
+        return NOT_KEPT;
     }
     notes.kept_ns[next as usize] = 0;
     notes.kept_ns[spare as usize] = ns;
     notes.kept_nr[spare as usize] = nr;
     notes.spare = next;
     resource.slept_ns = ns;
+    note_waker_of(slot, wake_ns, &mut resource.waker);
+    place(slot, spare)
+}
+
+/// Describes what the sleep of a kept resource was for.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn object_describe(at: u32, task: u64) -> u32 {
+    let task = task as Task;
+    // SAFETY: only the slot's own thread's events use its resources.
+    let Some(resource) = RESOURCE_RECORDS.get_ptr_mut(at).map(|resource| unsafe { &mut *resource })
+    else {
+        return 0;
+    };
     resource.walked_len = 0;
     resource.object = Object::NONE;
-    resource.waker = waker_of(slot, wake_ns);
-    let class = takes(i64::from(nr));
+    let class = takes(i64::from(resource.nr));
     if class == TAKES_PATH || class == TAKES_FOLDER_AND_PATH {
         let absolute = resource.given_len > 0 && resource.given[0] == b'/';
         if absolute {

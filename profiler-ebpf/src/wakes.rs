@@ -11,7 +11,7 @@ use profiler_common::waits::{
     Stopper, WAKER_CHILD, WAKER_EXITS, WAKER_KERNEL, WAKER_RELEASES, Waker,
 };
 
-use crate::maps::{STACK_ENDS, config};
+use crate::maps::STACK_ENDS;
 use crate::object::{field, pointer};
 use crate::quota::{quotas_matter, throttled};
 use crate::task::{self, Task};
@@ -28,7 +28,7 @@ const STOP_SIGNALS: core::ops::RangeInclusive<u32> = 19..=22;
 /// which of them can be. Runs before the wake-up is noted in the state.
 #[inline(always)]
 pub(crate) fn woken(state: &ThreadState, task: Task, now: u64) {
-    if state.slot == 0 || config!(details) == 0 {
+    if state.slot == 0 {
         return;
     }
     if quotas_matter()
@@ -121,7 +121,7 @@ fn capture_holder(state: &ThreadState, regs: &UserRegs, now: u64) {
 /// A signal is sent to a process.
 #[inline(always)]
 pub(crate) fn signal(signal: u32, receiver: Task) {
-    if config!(details) == 0 || !STOP_SIGNALS.contains(&signal) {
+    if !STOP_SIGNALS.contains(&signal) {
         return;
     }
     let tgid = task::tgid(receiver);

@@ -79,11 +79,32 @@ impl ThreadState {
         StackEntry { index, new: true, evicted }
     }
 
+    /// The stack of an entry; none for [`NO_ENTRY`].
+    #[inline(always)]
+    pub fn stack(&mut self, entry: u32) -> Option<&mut StackUse> {
+        if entry as usize >= STACKS {
+            return None;
+        }
+        let index = self.masked(entry);
+        Some(&mut self.record.turn.stacks[index])
+    }
+
+    /// An entry as an index, through memory and masked right before the use: old verifiers (seen on
+    /// 5.10 and 6.1) forget that a number was checked once it was put aside.
+    #[inline(always)]
+    fn masked(&mut self, entry: u32) -> usize {
+        // SAFETY: valid references; volatile so that the compiler can't know that the mask does
+        // nothing.
+        unsafe {
+            core::ptr::write_volatile(&raw mut self.search, entry);
+            core::ptr::read_volatile(&raw const self.search) as usize & (STACKS - 1)
+        }
+    }
+
     /// Adds time to a stack.
     #[inline(always)]
     pub fn weigh(&mut self, entry: u32, ns: u64) {
-        if (entry as usize) < STACKS {
-            let entry = &mut self.record.turn.stacks[entry as usize];
+        if let Some(entry) = self.stack(entry) {
             entry.total_ns += ns;
             entry.count += 1;
             if ns > entry.max_ns {
@@ -106,20 +127,13 @@ impl ThreadState {
         let mut choice = NO_BUFFER;
         let mut choice_ns = u64::MAX;
         for buffer in 0..BUFFERS {
-            let owner = turn.owners[buffer as usize];
+            let owner = self.record.turn.owners[buffer as usize];
             if owner as usize >= STACKS {
                 self.spare = buffer;
                 return false;
             }
-            // Through memory and masked right before the use: before Linux 5.12 the verifier forgets
-            // that a number was checked once it was put aside.
-            // SAFETY: valid references; volatile so that the compiler can't know that the mask does
-            // nothing.
-            let owner = unsafe {
-                core::ptr::write_volatile(&raw mut self.search, owner);
-                core::ptr::read_volatile(&raw const self.search) as usize & (STACKS - 1)
-            };
-            let held = turn.stacks[owner].total_ns;
+            let owner = self.masked(owner);
+            let held = self.record.turn.stacks[owner].total_ns;
             if buffer != mine && held < choice_ns {
                 choice_ns = held;
                 choice = buffer;
@@ -128,6 +142,7 @@ impl ThreadState {
         if choice >= BUFFERS {
             return false;
         }
+        let turn = &mut self.record.turn;
         let owner = turn.owners[choice as usize] as usize;
         if owner < STACKS {
             // Without its capture a stack is worth nothing: seen again, it is captured again.

@@ -147,17 +147,6 @@ fn try_programs(checks: &mut Vec<Check>) -> Boundaries {
             return boundaries;
         }
     };
-    let details = kernel.gives_details();
-    checks.push(Check {
-        name: "waits, interpreters",
-        works: details,
-        needed: false,
-        note: if details {
-            "resources, holders, who kept a thread from running, Python frames".to_owned()
-        } else {
-            "none of resources, holders, Python frames: needs Linux 6.17".to_owned()
-        },
-    });
     let mut attempt = |name, needed, result: Result<(), KernelError>, good: &str| {
         let works = result.is_ok();
         checks.push(match result {
@@ -167,7 +156,7 @@ fn try_programs(checks: &mut Vec<Check>) -> Boundaries {
         works
     };
     let scheduler = kernel.verify().and_then(|()| kernel.attach_scheduler());
-    attempt("scheduler programs", true, scheduler, "turns, causes, stacks");
+    attempt("scheduler programs", true, scheduler, "turns, causes, stacks, resources, holders, Python frames");
     let own = std::process::id();
     attempt("samples on CPU", true, kernel.tick(own), "perf event cpu-clock, per loop thread");
     attempt(

@@ -322,13 +322,6 @@ impl Watcher<'_> {
     fn summary(&mut self, ended: Ended) -> Summary {
         let now = monotonic_ns();
         let mut warnings = self.warnings.clone();
-        if !self.kernel.gives_details() {
-            warnings.push(
-                "this kernel does not take the programs that tell what was waited for, who held a lock \
-                 and what Python code ran (they need Linux 6.17)"
-                    .to_owned(),
-            );
-        }
         if let Some(error) = self.kernel.task_poll_error() {
             warnings.push(format!("task polls are not seen, turns may hold several: {error}"));
         }

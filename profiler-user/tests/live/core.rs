@@ -7,7 +7,7 @@ use crate::gate::{enter, patience, slowness};
 use crate::load::{get, get_ok};
 use crate::report::Stall;
 use crate::stallscope::Watch;
-use crate::truth::{Truth, check_all};
+use crate::truth::{Truth, check_all, check_repeated};
 
 /// Profiles three requests, one after the other, and checks them against what the service measured.
 fn requests(path: &str) {
@@ -95,7 +95,7 @@ fn two_thousand_short_sleeps_are_one_stall() {
     get_ok(service.address, "/many");
     let truths = service.process.wait_for_truths(1, patience(10));
     let report = watch.settle_and_stop();
-    let matches = check_all(&truths, &report.stalls);
+    let matches = check_repeated(&truths, &report.stalls);
     assert_eq!(matches.len(), 1, "{report:#?}");
     let stall = matches[0].stall;
     let sleeps = stall.syscalls.iter().find(|call| call.name.ends_with("nanosleep"));

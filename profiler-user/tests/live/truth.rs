@@ -71,6 +71,11 @@ pub(crate) fn check_crowd<'a>(truths: &'a [Truth], stalls: &'a [Stall]) -> Vec<M
     check_each(truths, stalls, |one| one.check_time_of_cause())
 }
 
+/// The same for a truth of many short calls: what is between two of them is in the truth as well.
+pub(crate) fn check_repeated<'a>(truths: &'a [Truth], stalls: &'a [Stall]) -> Vec<Match<'a>> {
+    check_each(truths, stalls, |one| one.check_sum())
+}
+
 fn check_each<'a>(
     truths: &'a [Truth],
     stalls: &'a [Stall],
@@ -140,6 +145,22 @@ impl Match<'_> {
         assert!(
             measured + tolerance + starved >= expected && measured <= expected + tolerance,
             "{measured} ns of {expected} ns, tolerance {tolerance}, runqueue {starved}: {self}"
+        );
+    }
+
+    /// The truth lies within the turn, so its time is in the ledger, and none of it is unexplained.
+    fn check_sum(&self) {
+        let expected: u64 = self.truths.iter().map(|truth| truth.duration_ns).sum();
+        let tolerance = 1_000_000.max(expected / 50) * u64::from(crate::gate::slowness());
+        let cause = self.stall.ledger(&format!("{}_ns", self.truths[0].cause()));
+        let besides = ["cpu_ns", "fault_ns", "runqueue_ns"].map(|one| self.stall.ledger(one));
+        let sum = cause + besides.iter().sum::<u64>();
+        assert!(
+            sum + tolerance >= expected
+                && sum <= expected + tolerance
+                && cause <= expected + tolerance
+                && self.stall.ledger("unexplained_ns") <= tolerance,
+            "{cause} and {besides:?} ns of {expected} ns, tolerance {tolerance}: {self}"
         );
     }
 

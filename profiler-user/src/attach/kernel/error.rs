@@ -61,6 +61,8 @@ fn refusal(error: &ProgramError) -> String {
         return error.to_string();
     };
     let log = verifier_log.to_string();
-    let said = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
+    let statistics = ["processed ", "stack depth ", "verification time "];
+    let says = |line: &&str| !line.is_empty() && !statistics.iter().any(|s| line.starts_with(s));
+    let said = log.lines().rev().find(says);
     said.map_or_else(|| io_error.to_string(), |line| format!("{io_error}: {line}"))
 }

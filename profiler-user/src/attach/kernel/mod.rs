@@ -20,7 +20,7 @@ use aya::programs::perf_event::{
 };
 use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::uprobe::UProbeLinkId;
-use aya::programs::{BtfTracePoint, Iter, ProgramError};
+use aya::programs::{BtfTracePoint, Iter, Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use profiler_common::capture::{BUFFERS, PAGE};
 use profiler_common::config::Config;
@@ -100,13 +100,6 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// Whether waits are described (resources, holders, who kept a thread from running) and the
-    /// frames of interpreters walked. Older kernels' verifiers give up on that.
-    #[must_use]
-    pub fn gives_details(&self) -> bool {
-        gives_details(&self.types)
-    }
-
     /// Loads the object with this kernel's field offsets. Nothing is attached yet.
     ///
     /// # Errors
@@ -178,12 +171,21 @@ impl Kernel {
     /// # Errors
     /// A program is refused.
     pub fn verify(&mut self) -> Result<(), KernelError> {
-        for name in SCHEDULER {
-            self.load_tracepoint(name)?;
-        }
-        let _ = self.load_tracepoint(SIGNAL);
-        let tick: &mut PerfEvent = self.program(TICK)?;
-        tick.load().map_err(|source| KernelError::Program { program: TICK, source })
+        // The tick takes as long as the rest together, and the verifier is no lock.
+        let btf = &self.btf;
+        let (ticks, others): (Vec<_>, Vec<_>) =
+            self.ebpf.programs_mut().partition(|(name, _)| *name == TICK);
+        std::thread::scope(|scope| {
+            let tick = scope.spawn(|| ticks.into_iter().try_for_each(|(_, tick)| load_tick(tick)));
+            for (name, program) in others {
+                if let Some(known) = SCHEDULER.into_iter().find(|known| *known == name) {
+                    load_tracepoint(program, known, btf)?;
+                } else if name == SIGNAL {
+                    let _ = load_tracepoint(program, SIGNAL, btf);
+                }
+            }
+            tick.join().unwrap_or(Err(KernelError::Mismatch(TICK)))
+        })
     }
 
     /// Attaches the programs that every run needs: scheduler and lifecycle.
@@ -204,9 +206,31 @@ impl Kernel {
         self.signals_seen
     }
 
+    /// Names of the programs of [`Self::verify`].
+    pub const SCHEDULER_PROGRAMS: [&'static str; 7] = [
+        SCHEDULER[0], SCHEDULER[1], SCHEDULER[2], SCHEDULER[3], SCHEDULER[4], SIGNAL, TICK,
+    ];
+
+    /// Has the kernel verify one of [`Self::SCHEDULER_PROGRAMS`]. Gives the instructions that its
+    /// verifier followed, where it tells (Linux 5.16).
+    ///
+    /// # Errors
+    /// The program is refused.
+    pub fn verify_one(&mut self, name: &'static str) -> Result<Option<u32>, KernelError> {
+        let refused = |source| KernelError::Program { program: name, source };
+        if name == TICK {
+            let tick: &mut PerfEvent = self.program(TICK)?;
+            tick.load().map_err(refused)?;
+            return Ok(tick.info().map_err(refused)?.verified_instruction_count());
+        }
+        self.load_tracepoint(name)?;
+        let program: &mut BtfTracePoint = self.program(name)?;
+        Ok(program.info().map_err(refused)?.verified_instruction_count())
+    }
+
     fn program<'a, P>(&'a mut self, name: &'static str) -> Result<&'a mut P, KernelError>
     where
-        &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+        &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
     {
         self.ebpf
             .program_mut(name)
@@ -216,13 +240,8 @@ impl Kernel {
     }
 
     fn load_tracepoint(&mut self, name: &'static str) -> Result<(), KernelError> {
-        let refused = |source| KernelError::Program { program: name, source };
-        let btf = self.btf.clone();
-        let program: &mut BtfTracePoint = self.program(name)?;
-        if program.fd().is_err() {
-            program.load(name, &btf).map_err(refused)?;
-        }
-        Ok(())
+        let program = self.ebpf.program_mut(name).ok_or(KernelError::Mismatch(name))?;
+        load_tracepoint(program, name, &self.btf)
     }
 
     fn attach_tracepoint(
@@ -291,10 +310,19 @@ impl Kernel {
     }
 }
 
-/// Whether this kernel's verifier takes the programs that describe waits and walk interpreters'
-/// frames: seen on 6.18 and 7.3, while 5.10, 6.1 and 6.12 refuse them. `bpf_strcmp` came with 6.17.
-fn gives_details(types: &KernelTypes) -> bool {
-    types.has_function("bpf_strcmp")
+fn load_tracepoint(program: &mut Program, name: &'static str, btf: &Btf) -> Result<(), KernelError> {
+    let refused = |source| KernelError::Program { program: name, source };
+    let program: &mut BtfTracePoint = program.try_into().map_err(refused)?;
+    if program.fd().is_err() {
+        program.load(name, btf).map_err(refused)?;
+    }
+    Ok(())
+}
+
+fn load_tick(program: &mut Program) -> Result<(), KernelError> {
+    let refused = |source| KernelError::Program { program: TICK, source };
+    let program: &mut PerfEvent = program.try_into().map_err(refused)?;
+    program.load().map_err(refused)
 }
 
 fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfError> {
@@ -310,7 +338,6 @@ fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfErr
         has_prev_state: u32::from(arguments >= 4),
         has_task_pt_regs: u32::from(types.has_function("bpf_task_pt_regs")),
         learn_futexes: 1,
-        details: u32::from(gives_details(types)),
         task_pid: task("pid")?,
         task_tgid: task("tgid")?,
         task_state: task("__state").or_else(|_| task("state"))?,
@@ -319,7 +346,6 @@ fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfErr
         task_exec_start: task("se.exec_start")?,
         task_sum_exec: task("se.sum_exec_runtime")?,
         task_thread_pointer: task("thread.fsbase").unwrap_or(0),
-        reserved: 0,
     })
 }
 
