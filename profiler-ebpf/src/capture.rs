@@ -213,4 +213,3 @@ pub(crate) fn for_turn(
 
 /// The innermost user address of a capture.
 pub(crate) struct UserIp(pub(crate) u64);
-

@@ -8,12 +8,15 @@
 mod capture;
 mod count;
 mod emit;
+mod futexes;
 mod lifecycle;
 mod maps;
 mod object;
 mod park;
 mod python;
+mod python_task;
 mod quota;
+mod resources;
 mod rivals;
 mod snapshot;
 mod switch;

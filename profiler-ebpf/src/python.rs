@@ -12,14 +12,14 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap};
 use profiler_common::capture::{BUFFERS, Capture};
 use profiler_common::cause;
 use profiler_common::python::{
-    FRAME_MASK, FRAMES, HOLDER_FRAMES, KEYS_LOG2, NAME_BYTES, NO_FIELD, OWN_FRAMES, OWNED_BY_C,
-    PYTHON_BROKEN, PYTHON_COLLECTING, PYTHON_HOLDER_BROKEN, PYTHON_TASKS_UNCLEAR, PYTHON_TRUNCATED,
-    Python, PythonFrame, PythonHead, PythonStack, identity, mix,
+    FRAME_MASK, FRAMES, HOLDER_FRAMES, NO_FIELD, OWN_FRAMES, OWNED_BY_C, PYTHON_BROKEN,
+    PYTHON_COLLECTING, PYTHON_HOLDER_BROKEN, PYTHON_TRUNCATED, Python, PythonFrame, PythonHead,
+    PythonStack, identity, mix,
 };
 use profiler_common::record::{FLAG_PYTHON, Header, KIND_PYTHON};
 use profiler_common::turn::ThreadState;
 
-use crate::{emit, task};
+use crate::{emit, python_task, task};
 
 /// Interpreters of the targets.
 #[map]
@@ -37,13 +37,10 @@ const THREADS_MAX: u32 = 256;
 const TAGS: u64 = 7;
 /// Where every text object keeps its hash, since CPython 3.3.
 const TEXT_HASH: u64 = 24;
-/// Slots of the smallest dictionary, as a logarithm, and the words of its entries.
-const SMALL_DICT_LOG2: u64 = 3;
-const ENTRY_BYTES: u32 = 5 * 24;
 
 /// A word of the target's memory, 0 if it can't be read.
 #[inline(always)]
-fn read(address: u64) -> u64 {
+pub(crate) fn read(address: u64) -> u64 {
     let mut word = 0_u64;
     // SAFETY: a checked read of one word into this frame.
     unsafe { bpf_probe_read_user((&raw mut word).cast(), 8, address as *const c_void) };
@@ -51,7 +48,7 @@ fn read(address: u64) -> u64 {
 }
 
 #[inline(always)]
-fn field(object: u64, offset: u16) -> u64 {
+pub(crate) fn field(object: u64, offset: u16) -> u64 {
     read(object.wrapping_add(u64::from(offset)))
 }
 
@@ -153,7 +150,7 @@ fn walk_into(out: &mut PythonStack, python: &Python, tid: u32, futex: u64, cause
     if read(collecting) as u32 != 0 {
         out.head.header.flags |= PYTHON_COLLECTING;
     }
-    find_task(out, python, thread);
+    python_task::find(out, python, thread);
     if futex != 0 {
         walk_holder(out, python, thread, futex);
     }
@@ -306,65 +303,6 @@ fn walk_holder(out: &mut PythonStack, python: &Python, thread: u64, futex: u64) 
     out.head.holder_frames = out.walked as u32;
     if out.next != 0 {
         out.head.header.flags |= PYTHON_HOLDER_BROKEN;
-    }
-}
-
-/// The task that asyncio says is current.
-#[inline(always)]
-fn find_task(out: &mut PythonStack, python: &Python, thread: u64) {
-    if python.thread_task != NO_FIELD {
-        out.head.task = field(thread, python.thread_task);
-    } else if python.tasks != 0 {
-        only_value(out, python);
-    }
-    if out.head.task == 0 || python.task_name == NO_FIELD {
-        return;
-    }
-    let name = field(out.head.task, python.task_name);
-    out.head.name = name;
-    let to = (&raw mut out.head.name_bytes).cast();
-    // SAFETY: checked reads of the size of the destination and less.
-    unsafe {
-        // The object may lie at the end of what is mapped.
-        if bpf_probe_read_user(to, NAME_BYTES as u32, name as *const c_void) != 0 {
-            bpf_probe_read_user(to, NAME_BYTES as u32 / 2, name as *const c_void);
-        }
-    }
-}
-
-/// The value of a dictionary that has exactly one: a process with one loop has at most one task
-/// that runs.
-#[inline(always)]
-fn only_value(out: &mut PythonStack, python: &Python) {
-    let keys = field(python.tasks, python.dict_keys);
-    let shape = read(keys.wrapping_add(8));
-    let (log2, index_bytes) = if python.keys_kind == KEYS_LOG2 {
-        (shape & 0xff, 1 << ((shape >> 8) & 7))
-    } else {
-        (if shape == 8 { SMALL_DICT_LOG2 } else { 0 }, 8)
-    };
-    if log2 != SMALL_DICT_LOG2 {
-        out.head.header.flags |= PYTHON_TASKS_UNCLEAR;
-        return;
-    }
-    let entries = keys.wrapping_add(u64::from(python.keys_indices)).wrapping_add(index_bytes);
-    let to = (&raw mut out.words).cast();
-    // SAFETY: a checked read of less than the size of the destination.
-    if unsafe { bpf_probe_read_user(to, ENTRY_BYTES, entries as *const c_void) } != 0 {
-        out.head.header.flags |= PYTHON_TASKS_UNCLEAR;
-        return;
-    }
-    let mut found = 0;
-    let mut values = 0;
-    for entry in 0..5 {
-        let value = out.words[entry * 3 + 2];
-        found |= value;
-        values += u32::from(value != 0);
-    }
-    if values > 1 {
-        out.head.header.flags |= PYTHON_TASKS_UNCLEAR;
-    } else {
-        out.head.task = found;
     }
 }
 

@@ -6,20 +6,19 @@ use aya_ebpf::programs::BtfTracePointContext;
 use profiler_common::arch::{SYS_IO_URING_ENTER, is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{
-    ADOPT_PARKED, ADOPT_RUNNING, FUTEX_ASKED, FUTEX_IDLE, FUTEX_PARK, FutexKey, TARGET_HAS_EPOLL,
-    TARGET_LEARN_FUTEXES,
+    ADOPT_PARKED, ADOPT_RUNNING, FUTEX_IDLE, FUTEX_PARK, TARGET_HAS_EPOLL,
 };
 use profiler_common::counters::Counter;
-use profiler_common::record::{Header, KIND_FUTEX, KIND_LOOP};
+use profiler_common::record::{Header, KIND_LOOP};
 use profiler_common::turn::{
     NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_IDLE, PARK_POLL, Phase, ThreadState,
 };
 
 use crate::capture::{self, Subject};
-use crate::maps::{ADOPT, FUTEXES, SHARED, SLOTS, TARGETS, config};
+use crate::maps::{ADOPT, SHARED, SLOTS, TARGETS, config};
 use crate::target::{self, armed_since};
 use crate::task::{self, Task};
-use crate::{count, emit, python, quota, rivals, waits, wakes};
+use crate::{count, emit, futexes, python, quota, rivals, waits, wakes};
 
 /// `__TASK_STOPPED | __TASK_TRACED` (unchanged since Linux 2.6.33).
 const STATE_STOPPED: u32 = 0x4 | 0x8;
@@ -125,7 +124,7 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         waits::begin(state, cause, nr, sleep_state);
     }
     if state.futex != 0 {
-        ask_about_futex(ctx, state, now);
+        futexes::ask(ctx, state, now);
     }
     state.switch_out(now, off, 0);
 }
@@ -185,7 +184,7 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32) -> Off {
             // Whatever it polled for, it waits for its work here.
             state.forget_turn();
         }
-        let known = futex_class(state);
+        let known = futexes::class(state);
         if known == FUTEX_PARK {
             state.futex = 0;
             return Off::Park(PARK_FUTEX);
@@ -203,46 +202,6 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32) -> Off {
 fn has_epoll(tgid: u32) -> bool {
     // SAFETY: targets are preallocated; the flag is a hint.
     unsafe { TARGETS.get(tgid) }.is_some_and(|target| target.flags & TARGET_HAS_EPOLL != 0)
-}
-
-#[inline(always)]
-fn futex_key(state: &ThreadState) -> FutexKey {
-    FutexKey { address: state.futex, tgid: state.record.header.tgid, tid: state.record.header.tid }
-}
-
-/// What is known of the futex the thread sleeps on; 0 if nobody asked yet.
-#[inline(always)]
-fn futex_class(state: &ThreadState) -> u32 {
-    if config!(learn_futexes) == 0 {
-        return 0;
-    }
-    // SAFETY: the value is a number.
-    unsafe { FUTEXES.get(futex_key(state)) }.copied().unwrap_or(0)
-}
-
-/// Sends the stack of the first sleep on a futex, for user space to tell parks from locks.
-#[inline(always)]
-fn ask_about_futex(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
-    if config!(learn_futexes) == 0 || futex_class(state) != 0 {
-        return;
-    }
-    // SAFETY: targets are preallocated; the flag is a hint.
-    let asks = unsafe { TARGETS.get(state.record.header.tgid) }
-        .is_some_and(|target| target.flags & TARGET_LEARN_FUTEXES != 0);
-    if !asks {
-        return;
-    }
-    if state.slot == 0 {
-        take_slot(state);
-    }
-    if FUTEXES.insert(futex_key(state), FUTEX_ASKED, 0).is_err() {
-        count::one(Counter::FutexQuestionsDeferred);
-        return;
-    }
-    let subject = Subject { cause: cause::LOCK, nr: -1, in_kernel: true, now };
-    let Some((capture, _)) = capture::take(state, ctx.as_ptr(), &subject) else { return };
-    capture.head.header.extra = state.futex;
-    emit::capture(state, state.spare, KIND_FUTEX, 0, 0);
 }
 
 /// A thread parked for the first time.
@@ -306,7 +265,7 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
     }
     if state.futex != 0 {
         // The answer may have come while it slept.
-        let known = futex_class(state);
+        let known = futexes::class(state);
         let left = known == FUTEX_IDLE && state.phase() == Phase::Busy;
         if state.is_asleep() && (known == FUTEX_PARK || left) {
             if let Some(turn) = state.sleep_was_park(armed_since()) {

@@ -9,28 +9,22 @@
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_probe_read_user, bpf_probe_read_user_str,
+    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_probe_read_user,
 };
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, LruHashMap};
-use profiler_common::arch::{
-    TAKES_CLOCK_AND_TIME, TAKES_FD, TAKES_FD_AND_ADDRESS, TAKES_FD_AND_LATE_ADDRESS, TAKES_FD_LIST,
-    TAKES_FD_SETS, TAKES_FOLDER_AND_PATH, TAKES_PATH, TAKES_TIME, UserRegs, takes,
-};
 use profiler_common::capture::Capture;
 use profiler_common::cause;
 use profiler_common::layout::Layout;
-use profiler_common::record::{KIND_RESOURCE, KIND_WAITS};
+use profiler_common::record::KIND_WAITS;
 use profiler_common::turn::{NO_ENTRY, STACKS, ThreadState};
-use profiler_common::waits::{
-    GIVEN_BYTES, Notes, Object, Other, RESOURCES, Resource, Stopper, Waits, Wake, Waker,
-};
+use profiler_common::waits::{Notes, Other, Stopper, Waits, Wake, Waker};
 
 use crate::maps::config;
-use crate::object::{self, field, pointer};
+use crate::object::{field, pointer};
 use crate::switch::{STATE_FROZEN, is_frozen_v2};
 use crate::task::{self, Task};
-use crate::{emit, target, wakes, walk};
+use crate::{emit, resources, target, wakes};
 
 /// Where fields lie in this kernel, set before loading.
 #[unsafe(no_mangle)]
@@ -47,8 +41,6 @@ pub(crate) use layout;
 pub(crate) static NOTES: Array<Notes> = Array::with_max_entries(32, 0);
 #[map]
 pub(crate) static WAKES: Array<Wake> = Array::with_max_entries(32, 0);
-#[map]
-pub(crate) static RESOURCE_RECORDS: Array<Resource> = Array::with_max_entries(160, 0);
 /// The stack of the thread that ended the longest wait for a lock.
 #[map]
 pub(crate) static HOLDERS: Array<Capture> = Array::with_max_entries(32, 0);
@@ -60,9 +52,6 @@ pub(crate) static STOPPERS: LruHashMap<u32, Stopper> = LruHashMap::with_max_entr
 const SIGNIFICANT: u64 = 8;
 /// `__TASK_TRACED`
 const STATE_TRACED: u32 = 8;
-/// `AT_FDCWD`
-const CURRENT_FOLDER: i32 = -100;
-
 #[inline(always)]
 pub(crate) fn notes(slot: u32) -> Option<&'static mut Notes> {
     // SAFETY: only the slot's own thread's events use its notes. Slots count from 1; without one the
@@ -128,7 +117,7 @@ extern "C" fn waits_begin(slot: u32, turn: u64, cause: u32, how: u64, futex: u64
     notes.described = 0;
     notes.address = 0;
     if cause == u32::from(cause::SYSCALL) {
-        waits_ask(slot, how as u32);
+        resources::resource_ask(slot, how as u32);
     } else if cause == u32::from(cause::LOCK) {
         notes.address = futex;
         let words = (&raw mut notes.words).cast();
@@ -155,113 +144,16 @@ fn stopped(tgid: u32, waits: &mut Waits, sleep_state: u32) {
     }
 }
 
-/// Notes what a system call was asked to do.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn waits_ask(slot: u32, nr: u32) -> u32 {
-    let nr = nr as i32;
-    let Some(notes) = notes(slot) else { return 0 };
-    let Some(resource) = resource(slot, notes.spare) else { return 0 };
-    // The registers pass through where the answer goes: on the stack they would be too large.
-    // SAFETY: the buffer is aligned to 8 bytes and larger; every byte pattern is valid.
-    let regs = unsafe { &mut *(&raw mut resource.given).cast::<UserRegs>() };
-    if !task::current_regs(regs) {
-        return 0;
-    }
-    resource.args = regs.args();
-    let args = &resource.args;
-    let class = takes(i64::from(nr));
-    resource.nr = nr;
-    resource.given_len = 0;
-    resource.walked_len = 0;
-    resource.fd = -1;
-    notes.described = 1;
-    let given = (&raw mut resource.given).cast::<u8>();
-    let mut from = 0_u64;
-    let mut bytes = 0_u32;
-    if class == TAKES_FD || class == TAKES_FD_AND_ADDRESS || class == TAKES_FD_AND_LATE_ADDRESS {
-        resource.fd = args[0] as i32;
-    }
-    if class == TAKES_PATH || class == TAKES_FOLDER_AND_PATH {
-        let path = if class == TAKES_PATH { args[0] } else { args[1] };
-        // SAFETY: a checked read of at most the destination's size.
-        let copied = unsafe {
-            bpf_probe_read_user_str(given.cast(), GIVEN_BYTES as u32, path as *const c_void)
-        };
-        if copied > 0 {
-            resource.given_len = copied as u32;
-        }
-    } else if class == TAKES_TIME {
-        (from, bytes) = (args[0], 16);
-    } else if class == TAKES_CLOCK_AND_TIME {
-        (from, bytes) = (args[2], 16);
-    } else if class == TAKES_FD_AND_ADDRESS {
-        (from, bytes) = (args[1], args[2] as u32);
-    } else if class == TAKES_FD_AND_LATE_ADDRESS {
-        (from, bytes) = (args[4], args[5] as u32);
-    } else if class == TAKES_FD_LIST {
-        (from, bytes) = (args[0], (args[1] as u32).wrapping_mul(8));
-    } else if class == TAKES_FD_SETS {
-        (from, bytes) = (if args[1] != 0 { args[1] } else { args[2] }, 120);
-    }
-    if from == 0 {
-        return 0;
-    }
-    if bytes > 127 {
-        bytes = 120;
-    }
-    // Through memory, so that the compiler can't know the bound and the verifier sees the mask.
-    // SAFETY: a valid reference.
-    let bytes = unsafe {
-        core::ptr::write_volatile(&raw mut resource.given_len, bytes);
-        core::ptr::read_volatile(&raw const resource.given_len) & 127
-    };
-    // SAFETY: a checked read of less than the destination's size.
-    if unsafe { bpf_probe_read_user(given.cast(), bytes, from as *const c_void) } != 0 {
-        resource.given_len = 0;
-    } else if class == TAKES_FD_LIST && bytes >= 8 {
-        // SAFETY: four bytes were just written there.
-        resource.fd = unsafe { given.cast::<i32>().read_unaligned() };
-    } else if class == TAKES_FD_SETS {
-        // SAFETY: more bytes were just written there.
-        let first = unsafe { given.cast::<u64>().read_unaligned() };
-        if first != 0 {
-            resource.fd = first.trailing_zeros() as i32;
-        }
-    }
-    0
-}
-
-#[inline(always)]
-fn resource(slot: u32, index: u32) -> Option<&'static mut Resource> {
-    if index >= RESOURCES as u32 {
-        return None;
-    }
-    // SAFETY: only the slot's own thread's events use its resources.
-    RESOURCE_RECORDS.get_ptr_mut(place(slot, index)).map(|resource| unsafe { &mut *resource })
-}
-
-#[inline(always)]
-fn place(slot: u32, index: u32) -> u32 {
-    slot.wrapping_sub(1).wrapping_mul(RESOURCES as u32).wrapping_add(index)
-}
-
 /// A sleep in a turn has ended.
 #[inline(always)]
 pub(crate) fn end(state: &ThreadState, task: u64, cause: u8, ns: u64) {
     let (slot, turn) = (state.slot, state.record.turn.number);
     if cause == cause::SYSCALL && (state.record.turn.open != 0 || is_significant(ns)) {
-        let at = waits_keep(slot, turn, ns, state.wake_ns);
-        if at != NOT_KEPT {
-            object_describe(at, task);
-        }
+        resources::keep(slot, turn, ns, state.wake_ns, task);
     } else if cause == cause::LOCK && is_significant(ns) {
         waits_keep_lock(slot, turn, ns, state.wake_ns);
     }
 }
-
-/// The sleep was shorter than those that are kept.
-const NOT_KEPT: u32 = u32::MAX;
 
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -295,7 +187,7 @@ pub(crate) const NO_STACK: u32 = u32::MAX;
 /// Notes who woke a thread at that time, if it was seen. In place: what passes by value takes stack,
 /// of which the programs have 512 bytes from the first function to the last.
 #[inline(always)]
-fn note_waker_of(slot: u32, wake_ns: u64, waker: &mut Waker) {
+pub(crate) fn note_waker_of(slot: u32, wake_ns: u64, waker: &mut Waker) {
     if let Some(wake) = WAKES.get(slot.wrapping_sub(1))
         && wake.waker.time_ns == wake_ns
     {
@@ -303,86 +195,6 @@ fn note_waker_of(slot: u32, wake_ns: u64, waker: &mut Waker) {
     } else {
         *waker = Waker::default();
     }
-}
-
-/// Keeps what a system call slept for, if this was the longest sleep in it. Returns the number of
-/// the resource that is to be described.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn waits_keep(slot: u32, turn: u64, ns: u64, wake_ns: u64) -> u32 {
-    let Some(notes) = notes(slot) else { return NOT_KEPT };
-    let spare = notes.spare;
-    let Some(resource) = resource(slot, spare) else { return NOT_KEPT };
-    if notes.described == 0 || notes.waits.header.extra != turn {
-        return NOT_KEPT;
-    }
-    notes.described = 0;
-    let nr = resource.nr;
-    // The next spare one: that of the same call, else a free one, else that of the shortest sleep.
-    let mut next = RESOURCES as u32;
-    let mut least = u64::MAX;
-    for index in 0..RESOURCES {
-        if index as u32 == spare {
-            continue;
-        }
-        let kept = notes.kept_ns[index];
-        if kept != 0 && notes.kept_nr[index] == nr {
-            next = index as u32;
-            least = kept;
-            break;
-        }
-        if kept < least {
-            next = index as u32;
-            least = kept;
-        }
-    }
-    if ns <= least && least != 0 {
-        return NOT_KEPT;
-    }
-    if next as usize >= RESOURCES || spare as usize >= RESOURCES {
-        return NOT_KEPT;
-    }
-    notes.kept_ns[next as usize] = 0;
-    notes.kept_ns[spare as usize] = ns;
-    notes.kept_nr[spare as usize] = nr;
-    notes.spare = next;
-    resource.slept_ns = ns;
-    note_waker_of(slot, wake_ns, &mut resource.waker);
-    place(slot, spare)
-}
-
-/// Describes what the sleep of a kept resource was for.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn object_describe(at: u32, task: u64) -> u32 {
-    let task = task as Task;
-    // SAFETY: only the slot's own thread's events use its resources.
-    let Some(resource) = RESOURCE_RECORDS.get_ptr_mut(at).map(|resource| unsafe { &mut *resource })
-    else {
-        return 0;
-    };
-    resource.walked_len = 0;
-    resource.object = Object::NONE;
-    let class = takes(i64::from(resource.nr));
-    if class == TAKES_PATH || class == TAKES_FOLDER_AND_PATH {
-        let absolute = resource.given_len > 0 && resource.given[0] == b'/';
-        if absolute {
-            return 0;
-        }
-        let folder = if class == TAKES_PATH { CURRENT_FOLDER } else { resource.args[0] as i32 };
-        if folder == CURRENT_FOLDER {
-            let fs = pointer(task, layout!(task_fs));
-            let start = walk::Place {
-                dentry: pointer(fs, layout!(fs_pwd_dentry)),
-                mount: pointer(fs, layout!(fs_pwd_mount)),
-            };
-            walk::up(resource, task, start);
-            return 0;
-        }
-        resource.fd = folder;
-    }
-    object::describe(resource, task);
-    0
 }
 
 /// Sends what is known of the turn that has just ended.
@@ -397,17 +209,7 @@ pub(crate) fn send(state: &ThreadState) {
 extern "C" fn waits_send(slot: u32, turn: u64, tgid: u32, tid: u32) -> u32 {
     let Some(notes) = notes(slot) else { return 0 };
     if notes.waits.header.extra == turn {
-        for index in 0..RESOURCES {
-            if notes.kept_ns[index] != 0 && index as u32 != notes.spare {
-                if let Some(resource) = resource(slot, index as u32) {
-                    resource.header.kind = KIND_RESOURCE;
-                    resource.header.tgid = tgid;
-                    resource.header.tid = tid;
-                    resource.header.extra = turn;
-                    emit::record(resource);
-                }
-            }
-        }
+        resources::send(notes, slot, turn, tgid, tid);
         notes.waits.header.kind = KIND_WAITS;
         notes.waits.header.tgid = tgid;
         notes.waits.header.tid = tid;

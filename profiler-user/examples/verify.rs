@@ -3,6 +3,8 @@
 //! `cargo xtask kernels 5.10 --command target/release/examples/verify`. With a number it prints that
 //! many of the last lines that the verifier said of a program that it refused.
 
+#![expect(clippy::print_stdout, reason = "this is its output")]
+
 use std::time::Instant;
 
 use stallscope::attach::{Kernel, KernelError, KernelOptions};
@@ -27,7 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let took = began.elapsed().as_secs_f64() * 1e3;
         match result {
             Ok(instructions) => {
-                let followed = instructions.map_or_else(String::new, |n| format!("{n:8} instructions"));
+                let followed =
+                    instructions.map_or_else(String::new, |n| format!("{n:8} instructions"));
                 println!("{name:28} {took:7.1} ms {followed}");
             }
             Err(error) => {
@@ -43,7 +46,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn print_log(error: &KernelError, lines: usize) {
-    if let KernelError::Program { source: aya::programs::ProgramError::LoadError { verifier_log, .. }, .. } = error {
+    if let KernelError::Program {
+        source: aya::programs::ProgramError::LoadError { verifier_log, .. },
+        ..
+    } = error
+    {
         let log = verifier_log.to_string();
         let all: Vec<&str> = log.lines().collect();
         for line in &all[all.len().saturating_sub(lines)..] {

@@ -156,7 +156,12 @@ fn try_programs(checks: &mut Vec<Check>) -> Boundaries {
         works
     };
     let scheduler = kernel.verify().and_then(|()| kernel.attach_scheduler());
-    attempt("scheduler programs", true, scheduler, "turns, causes, stacks, resources, holders, Python frames");
+    attempt(
+        "scheduler programs",
+        true,
+        scheduler,
+        "turns, causes, stacks, resources, holders, Python frames",
+    );
     let own = std::process::id();
     attempt("samples on CPU", true, kernel.tick(own), "perf event cpu-clock, per loop thread");
     attempt(

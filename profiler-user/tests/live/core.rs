@@ -116,7 +116,7 @@ fn what_is_already_stuck_is_named_within_a_second() {
     get_ok(service.address, "/healthy");
     let address = service.address;
     // Longer than it hangs before we attach, and than naming it may take.
-    let length = 7 + slowness();
+    let length = 7 + 2 * slowness();
     let request = std::thread::spawn(move || get(address, &format!("/forever?ms={length}000")));
     std::thread::sleep(Duration::from_secs(5));
     let watch = Watch::attach(service.process.pid());
@@ -129,7 +129,9 @@ fn what_is_already_stuck_is_named_within_a_second() {
         .unwrap_or_else(|| {
             panic!("not named: {}{}", watch.process.stdout(), watch.process.stderr())
         });
-    assert!(took <= Duration::from_secs(1) * slowness(), "named after {took:?}");
+    // An emulated CPU reads symbols more than ten times slower, and shares its host with others.
+    let bound = if slowness() == 1 { 1 } else { 2 * slowness() };
+    assert!(took <= Duration::from_secs(1) * bound, "named after {took:?}");
     assert!(stall.ongoing, "{stall:#?}");
     assert_eq!(stall.cause, "syscall", "{stall:#?}");
     let report = watch.stop();

@@ -207,9 +207,8 @@ impl Kernel {
     }
 
     /// Names of the programs of [`Self::verify`].
-    pub const SCHEDULER_PROGRAMS: [&'static str; 7] = [
-        SCHEDULER[0], SCHEDULER[1], SCHEDULER[2], SCHEDULER[3], SCHEDULER[4], SIGNAL, TICK,
-    ];
+    pub const SCHEDULER_PROGRAMS: [&'static str; 7] =
+        [SCHEDULER[0], SCHEDULER[1], SCHEDULER[2], SCHEDULER[3], SCHEDULER[4], SIGNAL, TICK];
 
     /// Has the kernel verify one of [`Self::SCHEDULER_PROGRAMS`]. Gives the instructions that its
     /// verifier followed, where it tells (Linux 5.16).
@@ -310,7 +309,11 @@ impl Kernel {
     }
 }
 
-fn load_tracepoint(program: &mut Program, name: &'static str, btf: &Btf) -> Result<(), KernelError> {
+fn load_tracepoint(
+    program: &mut Program,
+    name: &'static str,
+    btf: &Btf,
+) -> Result<(), KernelError> {
     let refused = |source| KernelError::Program { program: name, source };
     let program: &mut BtfTracePoint = program.try_into().map_err(refused)?;
     if program.fd().is_err() {
