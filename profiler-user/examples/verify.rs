@@ -1,7 +1,9 @@
 //! What the verifier of the running kernel makes of each program: how long it took, how many
 //! instructions it followed, or why it refuses. For work on the kernel programs, under any kernel:
-//! `cargo xtask kernels 5.10 --command target/release/examples/verify`. With a number it prints that
-//! many of the last lines that the verifier said of a program that it refused.
+//! `cargo xtask kernels 5.10 --command target/release/examples/verify`.
+//!
+//! `verify [OBJECT [LINES]]`: another object than the one that is built in, and how many of the last
+//! lines are printed that the verifier said of a program it refused.
 
 #![expect(clippy::print_stdout, reason = "this is its output")]
 
@@ -10,7 +12,9 @@ use std::time::Instant;
 use stallscope::attach::{Kernel, KernelError, KernelOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let log_lines = std::env::args().nth(1).and_then(|lines| lines.parse().ok());
+    let mut arguments = std::env::args().skip(1);
+    let object = arguments.next().map(std::fs::read).transpose()?;
+    let log_lines = arguments.next().and_then(|lines| lines.parse().ok());
     let options = KernelOptions {
         threshold_ns: 10_000_000,
         sample_rate: 1000,
@@ -20,7 +24,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         follow_forks: true,
     };
     let began = Instant::now();
-    let mut kernel = Kernel::load(&options)?;
+    let mut kernel = match object {
+        Some(object) => Kernel::load_object(&object, &options)?,
+        None => Kernel::load(&options)?,
+    };
     println!("{:28} {:7.1} ms", "object and maps", began.elapsed().as_secs_f64() * 1e3);
     let mut refused = false;
     for name in Kernel::SCHEDULER_PROGRAMS {

@@ -105,6 +105,14 @@ impl Kernel {
     /// # Errors
     /// Missing type information, missing permission, or a map that can't be made.
     pub fn load(options: &KernelOptions) -> Result<Self, KernelError> {
+        Self::load_object(OBJECT, options)
+    }
+
+    /// The same with another object than the one that was built in, as the work on it needs.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; and an object that is none.
+    pub fn load_object(object: &[u8], options: &KernelOptions) -> Result<Self, KernelError> {
         limits::raise_locked_memory();
         let types = KernelTypes::of_running_kernel()?;
         let config = config(&types, options)?;
@@ -126,7 +134,7 @@ impl Kernel {
             .map_max_entries("RESOURCE_RECORDS", options.max_loops * RESOURCES as u32)
             .map_max_entries("SLOTS", options.max_loops)
             .map_max_entries("EVENTS", RING_BYTES)
-            .load(OBJECT)?;
+            .load(object)?;
         let threads = HashMap::try_from(
             ebpf.take_map("THREADS").ok_or(KernelError::Mismatch("map THREADS"))?,
         )?;
