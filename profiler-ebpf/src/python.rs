@@ -17,7 +17,7 @@ use profiler_common::python::{
     PythonStack, identity, mix,
 };
 use profiler_common::record::{FLAG_PYTHON, Header, KIND_PYTHON};
-use profiler_common::turn::ThreadState;
+use profiler_common::turn::{STACKS, ThreadState};
 
 use crate::{emit, python_task, task};
 
@@ -100,7 +100,13 @@ pub(crate) fn walk(state: &ThreadState, capture: &mut Capture, cause: u8) -> u64
     capture.head.header.flags |= FLAG_PYTHON;
     let lock = if cause == cause::GIL { capture.head.regs.arg0() } else { 0 };
     let buffer = (state.slot - 1) * BUFFERS + state.spare;
-    python_walk(buffer, tgid, tid, u32::from(cause), lock)
+    let hash = python_walk(buffer, tgid, tid, u32::from(cause), lock);
+    // Equal stacks of several tasks are told apart while the turn's table has room for them.
+    let room = if cause == cause::CPU { STACKS as u32 / 2 } else { STACKS as u32 - 4 };
+    match stack_of(state, state.spare) {
+        Some(stack) if state.record.turn.stack_count < room => mix(hash, stack.head.task),
+        _ => hash,
+    }
 }
 
 /// The same, by numbers: verified by itself, once.

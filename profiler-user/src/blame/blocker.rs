@@ -61,7 +61,7 @@ pub fn blocker(
 
 /// The innermost frame of the user's own code; without one the innermost that has a name and does
 /// not belong to the kernel.
-fn culprit(frames: &[Frame]) -> Option<&Frame> {
+pub(super) fn culprit(frames: &[Frame]) -> Option<&Frame> {
     let inner_first = || frames.iter().rev();
     // What code without a name did is not its caller's fault.
     if let Some(frame) = inner_first()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::parts::Part;
 use super::words::{self, Word};
 use crate::stalls::{Cause, Ledger};
 use crate::symbolize::{Frame, FrameKind};
@@ -46,6 +47,9 @@ pub struct Stall {
     pub syscalls: Vec<SyscallUse>,
     /// The code to blame, if any can be.
     pub blocker: Option<Blocker>,
+    /// Its time by coroutine and place, heaviest first: a long turn need not be one slow callback.
+    #[serde(default)]
+    pub parts: Vec<Part>,
     /// Merged stacks, heaviest first.
     #[serde(default)]
     pub stacks: Vec<Stack>,

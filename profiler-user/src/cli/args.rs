@@ -229,6 +229,9 @@ pub(super) struct MeasureArgs {
     #[arg(long, value_name = "HZ", default_value = "1000")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) sample_rate: u32,
+    /// Leave Python alone: native frames only, no tasks, no GIL, no pools
+    #[arg(long)]
+    pub(super) no_python: bool,
     /// Count code in matching files or modules as your own; may be given several times
     #[arg(long, value_name = "REGEX", value_parser = values::regex)]
     pub(super) user_code: Vec<Regex>,

@@ -130,6 +130,8 @@ pub struct Watch {
     pub stack_bytes: usize,
     /// CPU samples per second and loop thread, in Hz.
     pub sample_rate: u32,
+    /// Whether interpreters are looked for.
+    pub python: bool,
     /// How often to tell how the loops are doing.
     pub interval: Option<Duration>,
     /// Whether the report is coloured.

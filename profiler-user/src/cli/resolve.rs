@@ -120,6 +120,7 @@ fn watch(
         overhead_budget: measure.overhead_budget,
         stack_bytes: measure.stack_bytes,
         sample_rate: measure.sample_rate,
+        python: !measure.no_python,
         interval: None,
         quiet: look.quiet,
         verbose: look.verbose,

@@ -48,7 +48,7 @@ fn every_flag_arrives() {
     let line = "profile --pid 7 --pid 8 --pid 7 --duration 3s --threshold 250us --backend ebpf \
                 --boundaries sched --overhead-budget 2.5% --stack-bytes 64k --sample-rate 99 \
                 --user-code ^/srv --not-user-code vendored --color always -vv --format text \
-                --flamegraph f.svg";
+                --flamegraph f.svg --no-python";
     let watch = watch(line, &PIPE);
     assert_eq!(watch.targets.pids, [7, 8]);
     assert_eq!(watch.duration, Some(Duration::from_secs(3)));
@@ -56,7 +56,7 @@ fn every_flag_arrives() {
     assert_eq!((watch.backend, watch.boundaries), (Backend::Ebpf, Boundaries::Sched));
     assert!((watch.overhead_budget - 0.025).abs() < 1e-12);
     assert_eq!((watch.stack_bytes, watch.sample_rate, watch.verbose), (64 << 10, 99, 2));
-    assert_eq!((watch.live, watch.color), (false, true));
+    assert_eq!((watch.live, watch.color, watch.python), (false, true, false));
     assert_eq!(watch.flamegraph.as_deref(), Some(Path::new("f.svg")));
     assert_eq!(watch.user_code.verdict("/srv/app.py"), Some(true));
     assert_eq!(watch.user_code.verdict("/srv/vendored/app.py"), Some(false));

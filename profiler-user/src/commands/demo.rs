@@ -46,6 +46,7 @@ pub(super) fn run(config: &DemoConfig) -> Result<ExitCode, Failure> {
         overhead_budget: 0.05,
         stack_bytes: 36 << 10,
         sample_rate: 1000,
+        python: true,
         interval: None,
     };
     let options = ReportOptions {

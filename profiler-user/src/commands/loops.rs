@@ -29,6 +29,7 @@ pub(super) fn run(config: &LoopsConfig) -> Result<ExitCode, Failure> {
         overhead_budget: 0.01,
         stack_bytes: 4096,
         sample_rate: 1,
+        python: true,
         interval: None,
     };
     let mut outputs = Outputs::none();

@@ -93,6 +93,7 @@ pub(super) fn settings(config: &Watch) -> Settings {
         overhead_budget: config.overhead_budget,
         stack_bytes: config.stack_bytes,
         sample_rate: config.sample_rate,
+        python: config.python,
         interval: config.interval,
     }
 }

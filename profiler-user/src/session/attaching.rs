@@ -40,6 +40,7 @@ impl<'a> Watcher<'a> {
         let unwinder = Unwinder::new(Box::new(LiveModules));
         let clock = Clock::now();
         let mut pipeline = Pipeline::new(clock, settings.threshold_ns, unwinder, symbolizer);
+        pipeline.processes.leave_python(!settings.python);
         // Reading symbols and verifying programs take about as long, and know nothing of each other.
         let (polls, kernel) = std::thread::scope(|scope| {
             let read = scope.spawn(|| pipeline.prepare(pids));

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::kernel_frames;
 use super::pipeline::{Pipeline, Walked, syscall_name};
 use crate::binaries::ProcessMaps;
-use crate::blame::{Holder, Stack, Task};
-use crate::runtimes::{NativeFrame, PythonTask, merge};
+use crate::blame::{Holder, NO_NAME, Runtime, Stack, Task};
+use crate::runtimes::{self, NativeFrame, PythonTask, merge};
 use crate::stalls::{Captured, Cause};
 use crate::symbolize::{Frame, Symbolizer};
 
@@ -159,13 +159,16 @@ pub(super) fn collecting(cause: Cause, named: &[Named]) -> u64 {
     collected.map(|one| one.stack.total_ns).sum()
 }
 
-/// The task of the heaviest stack of a cause; stacks come heaviest first.
-pub(super) fn task_of(cause: Cause, named: &[Named]) -> Option<Task> {
-    let task = &named.iter().find(|one| one.stack.cause == cause)?.task;
+/// What a stack's frames tell of its task.
+pub(super) fn task_of(runtime: Runtime, named: &Named) -> Option<Task> {
+    if runtime == Runtime::Tokio {
+        return runtimes::task_of(&named.stack.frames);
+    }
+    let task = &named.task;
     if task.name.is_none() && task.chain.is_empty() {
         return None;
     }
     // A coroutine that runs outside of a known task has no name of its own.
-    let name = task.name.as_deref().unwrap_or("?").to_owned();
+    let name = task.name.as_deref().unwrap_or(NO_NAME).to_owned();
     Some(Task { name, chain: task.chain.iter().map(|name| name.to_string()).collect() })
 }

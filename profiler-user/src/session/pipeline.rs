@@ -8,11 +8,11 @@ use profiler_common::arch::UserRegs;
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
 use crate::blame::{
-    Boundary, Runtime, Stall, advise, advise_on_deadlock, blocker, busiest_call, detail,
+    Boundary, Runtime, Stall, advise, advise_on_deadlock, blocker, busiest_call, detail, parts,
 };
 use crate::events::{CaptureEvent, Clock, Event, PythonEvent, StackCopy, TurnEvent};
 use crate::runtimes::{
-    self, FutexUse, NamedPythonStack, PythonFrames, Worker, classify_futex, handed_off, stand_in,
+    FutexUse, NamedPythonStack, PythonFrames, Worker, classify_futex, handed_off, stand_in,
 };
 use crate::session::asked::Asked;
 use crate::session::kernel_frames;
@@ -374,7 +374,7 @@ impl Pipeline {
         }
         named.sort_by_key(|one| std::cmp::Reverse(one.stack.total_ns));
         let cause = raw.ledger.largest();
-        let python_task = task_of(cause, &named);
+        let tasks: Vec<_> = named.iter().map(|one| task_of(runtime.runtime, one)).collect();
         let collecting = collecting(cause, &named);
         let (stacks, calls): (Vec<_>, Vec<_>) =
             named.into_iter().map(|one| (one.stack, one.call)).unzip();
@@ -404,12 +404,10 @@ impl Pipeline {
         };
         let runtime = runtime.runtime;
         let busiest = busiest_call(&raw.ledger, &stacks);
-        let task = stacks
-            .iter()
-            .filter(|_| runtime == Runtime::Tokio)
-            .max_by_key(|stack| (stack.cause == cause, stack.total_ns))
-            .and_then(|stack| runtimes::task_of(&stack.frames))
-            .or(python_task);
+        // Of the heaviest stack of the cause: they come heaviest first.
+        let heaviest = stacks.iter().position(|stack| stack.cause == cause);
+        let heaviest = heaviest.or((runtime == Runtime::Tokio).then_some(0));
+        let task = heaviest.and_then(|at| tasks.get(at).cloned().flatten());
         Some(Stall {
             start_unix_ns: self.clock.unix_ns(raw.start_ns),
             duration_ns: raw.duration_ns,
@@ -426,6 +424,7 @@ impl Pipeline {
             kernel_share: raw.kernel_share,
             blocker: blocker(cause, detail, &raw.ledger, &stacks),
             advice: deadlock.or_else(|| advise(cause, detail, runtime, &syscalls, busiest)),
+            parts: parts(&raw.ledger, &stacks, &tasks, runtime != Runtime::Tokio),
             syscalls,
             stacks,
             outside: self.outside(cause, raw.tgid, waits),

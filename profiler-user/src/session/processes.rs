@@ -35,6 +35,8 @@ pub struct Processes {
     names: HashMap<u32, Arc<str>>,
     /// Whether `/proc` is left alone: these are processes of another time.
     recorded: bool,
+    /// Whether interpreters are not looked for.
+    without_python: bool,
 }
 
 impl Processes {
@@ -42,6 +44,11 @@ impl Processes {
     #[must_use]
     pub fn recorded() -> Self {
         Self { recorded: true, ..Self::default() }
+    }
+
+    /// Whether interpreters are left alone, in processes that are read from now on.
+    pub const fn leave_python(&mut self, alone: bool) {
+        self.without_python = alone;
     }
 
     /// Adds a process as it was when it was recorded, with the names of its threads.
@@ -69,7 +76,8 @@ impl Processes {
         } else {
             let maps = ProcessMaps::read(pid).unwrap_or_default();
             let start_ticks = proc::start_ticks(pid);
-            let python = Interpreter::find(&maps, symbolizer);
+            let python =
+                if self.without_python { None } else { Interpreter::find(&maps, symbolizer) };
             let runtime = runtime_of(&maps, python.as_ref(), symbolizer);
             Process { maps, runtime, python, read_at: Instant::now(), start_ticks }
         };
@@ -84,9 +92,11 @@ impl Processes {
             return;
         }
         self.refresh(pid);
+        let without_python = self.without_python;
         let Some(process) = self.processes.get_mut(&pid) else { return };
         match &mut process.python {
             Some(python) => python.learn_tasks(&process.maps, symbolizer),
+            None if without_python => {}
             None => process.python = Interpreter::find(&process.maps, symbolizer),
         }
         if process.runtime.runtime == Runtime::Native || process.python.is_some() {

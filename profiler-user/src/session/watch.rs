@@ -53,6 +53,8 @@ pub struct Settings {
     pub stack_bytes: usize,
     /// Samples per second of a loop thread on CPU.
     pub sample_rate: u32,
+    /// Whether interpreters are looked for; without, their frames are native code.
+    pub python: bool,
     /// How often to tell how the loops are doing.
     pub interval: Option<Duration>,
 }

@@ -30,9 +30,21 @@ pub(crate) struct Stall {
     pub(crate) kernel_share: Option<f64>,
     pub(crate) syscalls: Vec<Syscall>,
     pub(crate) blocker: Option<Blocker>,
+    pub(crate) parts: Vec<Part>,
     pub(crate) stacks: Vec<Stack>,
     pub(crate) outside: Option<Outside>,
     pub(crate) advice: Option<String>,
+}
+
+/// Time of a stall by coroutine and place.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) cause: String,
+    pub(crate) coroutine: Option<String>,
+    pub(crate) tasks: u64,
+    pub(crate) file: Option<String>,
+    pub(crate) line: Option<u64>,
+    pub(crate) total_ns: u64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -187,6 +199,8 @@ impl Stall {
         assert_eq!(own, largest, "the cause is the largest entry: {self:#?}");
         assert!(["exact", "upper_bound"].contains(&self.boundary.as_str()), "{self:#?}");
         assert!(self.kernel_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{self:#?}");
+        let in_parts: u64 = self.parts.iter().map(|part| part.total_ns).sum();
+        assert!(in_parts <= self.duration_ns, "the parts are of the stall: {self:#?}");
         for call in &self.syscalls {
             assert!(
                 call.count > 0 && call.max_ns <= call.total_ns && call.total_ns <= self.duration_ns,

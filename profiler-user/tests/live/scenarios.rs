@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::gate::{enter, skip, slowness};
 use crate::pythons::{Python, pythons};
-use crate::report::{Frame, Report, Stall};
+use crate::report::{Frame, Part, Report, Stall};
 use crate::service::{Call, Service, Span};
 use crate::stallscope::Watch;
 use crate::upstream::Upstream;
@@ -35,6 +35,8 @@ const VERSIONS: [u32; 4] = [11, 13, 14, 15];
 enum Want {
     /// Every call in a stall with this cause, blamed at its line.
     Stalls(&'static str),
+    /// One turn, split among its tasks.
+    Split,
     /// No call of the row is a stall, and nothing of that length is.
     Nothing,
     /// The loop waits for the interpreter's lock, which the call's thread holds at its line.
@@ -44,7 +46,7 @@ enum Want {
 /// The endpoint, how many ask at once, how often, and what must be said.
 type Row = (&'static str, usize, usize, Want);
 
-const AT_10_MS: [Row; 14] = [
+const AT_10_MS: [Row; 15] = [
     ("a1", 3, 1, Want::Stalls("syscall")),
     ("a2", 20, 1, Want::Nothing),
     ("a3", 20, 1, Want::Nothing),
@@ -59,6 +61,7 @@ const AT_10_MS: [Row; 14] = [
     ("f", 1, 5, Want::Stalls("syscall")),
     ("g", 1, 1, Want::Stalls("syscall")),
     ("h", 1, 1, Want::Nothing),
+    ("k", 1, 1, Want::Split),
 ];
 
 const AT_3_MS: [Row; 3] =
@@ -150,6 +153,7 @@ fn check(about: &str, want: Want, calls: &[Call], stalls: &[&Stall]) {
             }
         }
         Want::Nothing => check_nothing(about, calls, stalls),
+        Want::Split => check_split(about, calls, stalls),
         Want::Held => check_held(about, calls, stalls),
     }
 }
@@ -190,6 +194,32 @@ fn check_nothing(about: &str, calls: &[Call], stalls: &[&Stall]) {
         };
         let blamed = calls.iter().find(|call| call.is_at(blocker.file.as_deref(), blocker.line));
         assert!(blamed.is_none(), "{about}: {blamed:#?} is to blame for {stall:#?}");
+    }
+}
+
+/// Row k: what the tasks of each kind took together is told with the line, and most of them were seen.
+fn check_split(about: &str, calls: &[Call], stalls: &[&Stall]) {
+    let whole = stalls.iter().find(|stall| calls.iter().all(|call| call.is_in(stall)));
+    let stall = whole.unwrap_or_else(|| panic!("{about}: {calls:#?} {stalls:#?}"));
+    // The turn's table has room for some of the tasks; later ones share the stacks of earlier ones.
+    for (row, coroutine, cause, least) in
+        [("k_burn", "price", "cpu", 5), ("k_nap", "stock", "syscall", 1)]
+    {
+        let own: Vec<_> = calls.iter().filter(|call| call.row == row).collect();
+        let is_it =
+            |part: &&Part| part.coroutine.as_deref() == Some(coroutine) && part.cause == cause;
+        let part = stall.parts.iter().find(is_it);
+        let part = part.unwrap_or_else(|| panic!("{about}: no {coroutine}: {stall:#?}"));
+        assert!(own[0].is_at(part.file.as_deref(), part.line), "{about}: {part:#?} {own:#?}");
+        assert!((least..=own.len() as u64).contains(&part.tasks), "{about}: {part:#?}");
+        // Waiting for a CPU is in no part; samples come a millisecond apart.
+        let (took, starved) =
+            (own.iter().map(|call| call.duration_ns).sum::<u64>(), stall.ledger("runqueue_ns"));
+        assert!(part.total_ns <= took * 6 / 5, "{about}: {took} ns: {part:#?}");
+        assert!(
+            part.total_ns + starved >= took * 2 / 3,
+            "{about}: {took} ns: {part:#?} {stall:#?}"
+        );
     }
 }
 

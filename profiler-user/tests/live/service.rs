@@ -100,7 +100,9 @@ impl Service {
     pub(crate) fn calls(&self, row: &str, span: Span) -> Vec<Call> {
         let lines = self.process.lines();
         let calls = lines.iter().filter_map(|line| serde_json::from_str::<Call>(&line.text).ok());
-        calls.filter(|call| call.row == row && span.has(call.start_unix_ns)).collect()
+        // A row may have calls of several kinds: `k_burn`, `k_nap`.
+        let of_row = |call: &Call| call.row.split('_').next() == row.split('_').next();
+        calls.filter(|call| of_row(call) && span.has(call.start_unix_ns)).collect()
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! `golden/` holds every format of one session; `UPDATE_GOLDEN=1 cargo test --test report` writes
 //! it anew. `samples` makes the stalls; `sums` checks that the formats agree on durations; `tools`
-//! opens them in the programs that they are for.
+//! opens them in the programs that they are for; `crowd` is a turn of many tasks.
 
+mod crowd;
 mod samples;
 mod sums;
 mod tools;
@@ -68,6 +69,11 @@ fn text_is_as_agreed() {
     compare("quiet.txt", &write(Format::Text, &quiet, &session()));
     let color = ReportOptions { color: true, ..options() };
     compare("color.txt", &write(Format::Text, &color, &session()[..3]));
+}
+
+#[test]
+fn a_turn_of_many_tasks_is_split_by_task_and_place() {
+    compare("crowd.txt", &write(Format::Text, &options(), &[crowd::crowd(0)]));
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) fn ledger(entries: &[(Cause, u64)]) -> Ledger {
     ledger
 }
 
-fn blocker(frame: &Frame, share: f64) -> Blocker {
+pub(crate) fn blocker(frame: &Frame, share: f64) -> Blocker {
     Blocker {
         function: frame.function.clone(),
         file: frame.file.clone(),
@@ -81,6 +81,7 @@ pub(crate) fn bare(at_ms: u64, entries: &[(Cause, u64)]) -> Stall {
         kernel_share: None,
         syscalls: Vec::new(),
         blocker: None,
+        parts: Vec::new(),
         stacks: Vec::new(),
         outside: None,
         task: None,
@@ -88,11 +89,11 @@ pub(crate) fn bare(at_ms: u64, entries: &[(Cause, u64)]) -> Stall {
     }
 }
 
-fn python(function: &str, file: &str, line: u32, own: bool) -> Frame {
+pub(crate) fn python(function: &str, file: &str, line: u32, own: bool) -> Frame {
     frame(function, Some((file, line)), FrameKind::Python, own)
 }
 
-fn asyncio_root() -> Vec<Frame> {
+pub(crate) fn asyncio_root() -> Vec<Frame> {
     let base = "/usr/lib/python3.13/asyncio/base_events.py";
     let mut frames =
         vec![module("_start", "/usr/bin/python3.13"), module("main", "/usr/bin/python3.13")];

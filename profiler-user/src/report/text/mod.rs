@@ -7,6 +7,7 @@ mod clock;
 mod headline;
 mod ledger;
 mod line;
+mod parts;
 mod pools;
 mod stack;
 mod summary;
@@ -111,6 +112,7 @@ impl Text {
         lines.extend(context(stall, columns));
         lines.extend(ledger::bars(&stall.ledger));
         lines.extend(ledger::syscalls(stall, self.options.verbose > 0, columns));
+        lines.extend(parts::lines(stall, columns));
         lines.extend(self.stacks(stall));
         lines.extend(outside(stall, columns));
         if let Some(advice) = &stall.advice {
@@ -140,7 +142,7 @@ impl Text {
                 lines.extend(self.stack(stall, stack));
             }
         } else {
-            lines.extend(also(stall, others, self.options.width));
+            lines.extend(also(stall, heaviest, others, self.options.width));
         }
         lines
     }
@@ -274,12 +276,27 @@ fn held_by(holder: &Holder, is_awaited: bool) -> Line {
         .with(Tone::Dim, stack)
 }
 
-/// Lighter stacks, one line each.
-fn also(stall: &Stall, stacks: &[&Stack], columns: usize) -> Vec<Line> {
+/// Lighter stacks at other places than the heaviest, one line for each place.
+fn also(stall: &Stall, heaviest: &Stack, others: &[&Stack], columns: usize) -> Vec<Line> {
+    let mut places: Vec<(&Stack, u64)> = Vec::new();
+    for stack in others {
+        let same = |other: &Stack| {
+            stack.cause == other.cause
+                && stack::place_of(&stack.frames) == stack::place_of(&other.frames)
+        };
+        if same(heaviest) {
+            continue;
+        }
+        match places.iter_mut().find(|(known, _)| same(known)) {
+            Some((_, ns)) => *ns += stack.total_ns,
+            None => places.push((stack, stack.total_ns)),
+        }
+    }
+    places.sort_by_key(|&(_, ns)| std::cmp::Reverse(ns));
     let mut lines = Vec::new();
-    for stack in stacks.iter().take(MAX_ALSO) {
+    for &(stack, ns) in places.iter().take(MAX_ALSO) {
         let line = labelled(if lines.is_empty() { "also" } else { "" })
-            .right(Tone::Plain, &share_of_cause(stall, stack), 7)
+            .right(Tone::Plain, &of_cause(stall, stack.cause, ns), 7)
             .with(Tone::Plain, "  ");
         let room = columns.saturating_sub(line.width());
         if let Some(place) = stack::innermost(&stack.frames, room) {
@@ -288,16 +305,19 @@ fn also(stall: &Stall, stacks: &[&Stack], columns: usize) -> Vec<Line> {
             lines.push(line);
         }
     }
-    if stacks.len() > MAX_ALSO {
-        let more = format!("… {} more (-vv shows them)", stacks.len() - MAX_ALSO);
+    if places.len() > MAX_ALSO {
+        let more = format!("… {} more (-vv shows them)", places.len() - MAX_ALSO);
         lines.push(labelled("").with(Tone::Dim, &more));
     }
     lines
 }
 
 fn share_of_cause(stall: &Stall, stack: &Stack) -> String {
-    let of_cause = stall.ledger.get(stack.cause);
-    quantity::percent(quantity::ratio(stack.total_ns, of_cause).min(1.0))
+    of_cause(stall, stack.cause, stack.total_ns)
+}
+
+fn of_cause(stall: &Stall, cause: Cause, ns: u64) -> String {
+    quantity::percent(quantity::ratio(ns, stall.ledger.get(cause)).min(1.0))
 }
 
 fn shown_key(stall: &Stall) -> ShownKey {

@@ -75,9 +75,19 @@ pub(super) fn draw(
     lines
 }
 
+/// What [`innermost`] shows: function, file and line.
+pub(super) fn place_of(frames: &[Frame]) -> Option<(&str, Option<&str>, Option<u32>)> {
+    let frame = own_or_leaf(frames)?;
+    Some((&frame.function, frame.file.as_deref(), frame.line))
+}
+
+fn own_or_leaf(frames: &[Frame]) -> Option<&Frame> {
+    frames.iter().rev().find(|frame| frame.user_code).or_else(|| frames.last())
+}
+
 /// One line for a stack: its innermost frame of the user's own code, else its innermost frame.
 pub(super) fn innermost(frames: &[Frame], columns: usize) -> Option<Line> {
-    let frame = frames.iter().rev().find(|f| f.user_code).or_else(|| frames.last())?;
+    let frame = own_or_leaf(frames)?;
     let (name, place) = name_and_place(frame, columns / 2, columns);
     Some(Line::default().with(Tone::Plain, &name).with(Tone::Plain, "  ").with(Tone::Dim, &place))
 }
