@@ -64,9 +64,7 @@ fn stack_of(state: &ThreadState, buffer: u32) -> Option<&'static mut PythonStack
     if state.slot == 0 || buffer >= BUFFERS {
         return None;
     }
-    let index = (state.slot - 1) * BUFFERS + buffer;
-    // SAFETY: the buffer belongs to the thread whose event this is.
-    PYTHON_STACKS.get_ptr_mut(index).map(|stack| unsafe { &mut *stack })
+    stack((state.slot - 1) * BUFFERS + buffer)
 }
 
 /// The lock that a thread waits for, if the futex lies in one.
@@ -114,16 +112,7 @@ pub(crate) fn walk(state: &ThreadState, capture: &mut Capture, cause: u8) -> u64
 #[inline(never)]
 extern "C" fn python_walk(buffer: u32, tgid: u32, tid: u32, cause: u32, futex: u64) -> u64 {
     let Some(python) = interpreter(tgid) else { return 0 };
-    // SAFETY: the buffer belongs to the thread whose event this is.
-    let Some(out) = PYTHON_STACKS.get_ptr_mut(buffer).map(|stack| unsafe { &mut *stack }) else {
-        return 0;
-    };
-    walk_into(out, python, tid, futex, cause);
-    out.hash
-}
-
-#[inline(always)]
-fn walk_into(out: &mut PythonStack, python: &Python, tid: u32, futex: u64, cause: u32) {
+    let Some(out) = stack(buffer) else { return 0 };
     out.head.header.flags = 0;
     out.head.header.tid = tid;
     out.head.frames = 0;
@@ -134,15 +123,15 @@ fn walk_into(out: &mut PythonStack, python: &Python, tid: u32, futex: u64, cause
     out.hash = 0;
     let pthread = task::thread_pointer();
     if !is_state_of(python, known_state(tid), pthread) {
-        find_state(out, python, pthread);
+        python_find(buffer, tgid, pthread);
         let _ = PYTHON_STATES.insert(tid, out.next, 0);
     }
     let thread = known_state(tid);
     if thread == 0 {
-        return;
+        return out.hash;
     }
     out.next = current_frame(python, thread);
-    walk_frames(out, python, 0, OWN_FRAMES as u32, cause);
+    python_frames(buffer, tgid, 0, OWN_FRAMES as u32, cause);
     out.head.frames = out.walked as u32;
     if out.next != 0 {
         out.head.header.flags |=
@@ -157,9 +146,24 @@ fn walk_into(out: &mut PythonStack, python: &Python, tid: u32, futex: u64, cause
         out.head.header.flags |= PYTHON_COLLECTING;
     }
     python_task::find(out, python, thread);
-    if futex != 0 {
-        walk_holder(out, python, thread, futex);
+    let holder = if futex == 0 { 0 } else { holder_of(python, thread, futex) };
+    if holder != 0 {
+        // Its frames may change while they are read.
+        out.head.holder = field(holder, python.thread_id);
+        out.next = current_frame(python, holder);
+        python_frames(buffer, tgid, out.head.frames, HOLDER_FRAMES as u32, 0);
+        out.head.holder_frames = out.walked as u32;
+        if out.next != 0 {
+            out.head.header.flags |= PYTHON_HOLDER_BROKEN;
+        }
     }
+    out.hash
+}
+
+#[inline(always)]
+fn stack(buffer: u32) -> Option<&'static mut PythonStack> {
+    // SAFETY: the buffer belongs to the thread whose event this is.
+    PYTHON_STACKS.get_ptr_mut(buffer).map(|stack| unsafe { &mut *stack })
 }
 
 #[inline(always)]
@@ -192,8 +196,10 @@ fn is_state_of(python: &Python, thread: u64, pthread: u64) -> bool {
 
 /// Looks for this thread in the lists of all interpreters; leaves it in `out.next`, 0 if it is in
 /// none.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn find_state(out: &mut PythonStack, python: &Python, pthread: u64) {
+extern "C" fn python_find(buffer: u32, tgid: u32, pthread: u64) -> u32 {
+    let (Some(python), Some(out)) = (interpreter(tgid), stack(buffer)) else { return 0 };
     let mut interp = read(python.interpreters);
     let mut thread = field(interp, python.interp_threads);
     out.next = 0;
@@ -201,45 +207,43 @@ fn find_state(out: &mut PythonStack, python: &Python, pthread: u64) {
         if thread == 0 {
             interp = field(interp, python.interp_next);
             if interp == 0 {
-                return;
+                break;
             }
             thread = field(interp, python.interp_threads);
         } else if field(thread, python.thread_id) == pthread {
             out.next = thread;
-            return;
+            break;
         } else {
             thread = field(thread, python.thread_next);
         }
     }
+    0
 }
 
 /// Walks from `out.next` on. Leaves the number of frames in `out.walked`, and in `out.next` the
 /// frame that was not walked, 0 if the last was.
+///
+/// Nearly without branches: the verifier follows both ways of each one, in each of the iterations.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn walk_frames(out: &mut PythonStack, python: &Python, base: u32, most: u32, cause: u32) {
+extern "C" fn python_frames(buffer: u32, tgid: u32, base: u32, most: u32, cause: u32) -> u32 {
+    let (Some(python), Some(out)) = (interpreter(tgid), stack(buffer)) else { return 0 };
     out.walked = 0;
     for index in 0..OWN_FRAMES as u32 {
         // Through memory, so that the verifier forgets which iteration it was.
         // SAFETY: valid references.
         let frame = unsafe { core::ptr::read_volatile(&raw const out.next) };
-        if frame == 0 || index >= most {
-            return;
-        }
-        if !read_frame(out, python, frame) {
-            return;
+        if frame == 0 || index >= most || !read_frame(out, python, frame) {
+            break;
         }
         let executable = part(out, python.frame_code);
         let code = executable & !TAGS;
-        let mut instr = part(out, python.frame_instr);
-        if python.frame_mark == NO_FIELD {
-            // CPython 3.8 to 3.10: an index of 32 bits.
-            instr &= 0xffff_ffff;
-        }
-        let mark =
-            if python.frame_mark == NO_FIELD { 0 } else { part(out, python.frame_mark) & 0xff };
-        if mark >= OWNED_BY_C {
-            instr = frame;
-        }
+        // CPython 3.8 to 3.10 have no mark, and for an instruction an index of 32 bits.
+        let has_mark = all_ones(u64::from(python.frame_mark), u64::from(NO_FIELD));
+        let mark = part(out, python.frame_mark) & 0xff & has_mark;
+        let runs = all_ones(mark, OWNED_BY_C);
+        let mut instr = part(out, python.frame_instr) & (has_mark | 0xffff_ffff);
+        instr = (instr & runs) | (frame & !runs);
         let previous = part(out, python.frame_previous);
         let place = &mut out.stack[(base.wrapping_add(index)) as usize & (FRAMES - 1)];
         *place = PythonFrame {
@@ -256,6 +260,13 @@ fn walk_frames(out: &mut PythonStack, python: &Python, base: u32, most: u32, cau
             core::ptr::write_volatile(&raw mut out.next, previous);
         }
     }
+    0
+}
+
+/// All ones if `value` is less than `limit`, else zero; both are small. Without a branch.
+#[inline(always)]
+fn all_ones(value: u64, limit: u64) -> u64 {
+    (value.wrapping_sub(limit).cast_signed() >> 63).cast_unsigned()
 }
 
 /// Reads a frame.
@@ -282,34 +293,24 @@ fn identity_of(words: &mut [u64; 16], python: &Python, code: u64) -> u64 {
     let from = code.wrapping_add(u64::from(python.code_filename));
     let to = (&raw mut *words).cast();
     // SAFETY: a checked read of less than the size of the destination.
-    if unsafe { bpf_probe_read_user(to, 24, from as *const c_void) } != 0 {
-        return 0;
-    }
-    identity([words[0], words[1], words[2], read(words[1].wrapping_add(TEXT_HASH))])
+    let failed = unsafe { bpf_probe_read_user(to, 24, from as *const c_void) };
+    let hash = identity([words[0], words[1], words[2], read(words[1].wrapping_add(TEXT_HASH))]);
+    hash & !(failed >> 63).cast_unsigned()
 }
 
-/// The frames of the thread that has the lock; they may change while they are read.
-#[inline(never)]
-fn walk_holder(out: &mut PythonStack, python: &Python, thread: u64, futex: u64) {
+/// The state of another thread, which has the lock; 0 if none has it.
+#[inline(always)]
+fn holder_of(python: &Python, thread: u64, futex: u64) -> u64 {
     let bytes = u64::from(python.gil_bytes);
     let mut gil = python.gil;
     if futex.wrapping_sub(gil) >= bytes {
         gil = field(field(thread, python.thread_interp), python.interp_gil);
     }
     if field(gil, python.gil_locked) as u32 != 1 {
-        return;
+        return 0;
     }
     let holder = field(gil, python.gil_last_holder);
-    if holder == 0 || holder == thread {
-        return;
-    }
-    out.head.holder = field(holder, python.thread_id);
-    out.next = current_frame(python, holder);
-    walk_frames(out, python, out.head.frames, HOLDER_FRAMES as u32, 0);
-    out.head.holder_frames = out.walked as u32;
-    if out.next != 0 {
-        out.head.header.flags |= PYTHON_HOLDER_BROKEN;
-    }
+    if holder == thread { 0 } else { holder }
 }
 
 /// Distance of the instruction that was captured last from its code object.

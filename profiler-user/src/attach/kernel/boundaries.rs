@@ -5,7 +5,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeScope};
 use aya::programs::{BtfTracePoint, FEntry, UProbe};
 use profiler_common::arch::park_functions;
 
-use super::{Kernel, KernelError};
+use super::{Kernel, KernelError, program};
 use crate::events::monotonic_ns;
 
 pub(super) const TASK_POLL: &str = "task_poll";
@@ -57,10 +57,9 @@ impl Kernel {
         function: &'static str,
     ) -> Result<(), KernelError> {
         let refused = |source| KernelError::Program { program: name, source };
-        let btf = self.btf.clone();
-        let program: &mut FEntry = self.program(name)?;
+        let program: &mut FEntry = program(&mut self.ebpf, name)?;
         if program.fd().is_err() {
-            program.load(function, &btf).map_err(refused)?;
+            program.load(function, &self.btf).map_err(refused)?;
         }
         Ok(())
     }
@@ -97,13 +96,13 @@ impl Kernel {
     pub fn disarm(&mut self) {
         let _ = self.set_armed_since(0);
         for (name, link) in std::mem::take(&mut self.fentry_links) {
-            if let Ok(program) = self.program::<FEntry>(name) {
+            if let Ok(program) = program::<FEntry>(&mut self.ebpf, name) {
                 let _ = program.detach(link);
             }
         }
         self.detach_task_polls();
         if let Some(link) = self.sys_enter_link.take()
-            && let Ok(program) = self.program::<BtfTracePoint>("sys_enter")
+            && let Ok(program) = program::<BtfTracePoint>(&mut self.ebpf, "sys_enter")
         {
             let _ = program.detach(link);
         }
@@ -152,7 +151,7 @@ impl Kernel {
         let Some(scope) = std::num::NonZeroU32::new(pid).map(UProbeScope::OneProcess) else {
             return Ok(());
         };
-        let program: &mut UProbe = self.program(TASK_POLL)?;
+        let program: &mut UProbe = program(&mut self.ebpf, TASK_POLL)?;
         if program.fd().is_err() {
             program.load().map_err(refused)?;
         }
@@ -164,7 +163,7 @@ impl Kernel {
 
     fn detach_task_polls(&mut self) {
         for link in std::mem::take(&mut self.task_links) {
-            if let Ok(program) = self.program::<UProbe>(TASK_POLL) {
+            if let Ok(program) = program::<UProbe>(&mut self.ebpf, TASK_POLL) {
                 let _ = program.detach(link);
             }
         }
@@ -179,7 +178,7 @@ impl Kernel {
     fn attach_fentry(&mut self) -> Result<(), KernelError> {
         for (name, function) in self.park_functions() {
             self.load_fentry(name, function)?;
-            let program: &mut FEntry = self.program(name)?;
+            let program: &mut FEntry = program(&mut self.ebpf, name)?;
             let link = program
                 .attach()
                 .map_err(|source| KernelError::Program { program: name, source })?;

@@ -11,7 +11,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
 use aya::sys::{Stats, enable_stats};
 
-use super::Kernel;
+use super::{Kernel, program};
 use super::boundaries::TASK_POLL;
 
 /// Breakpoints whose price is taken together, and how often: the cheapest time counts, as nothing
@@ -92,7 +92,7 @@ impl Kernel {
     }
 
     fn with_trial<T>(&mut self, offset: u64, work: impl FnOnce() -> T) -> Result<T, ProgramError> {
-        let program: &mut UProbe = self.program(TASK_POLL).map_err(|_| ProgramError::NotLoaded)?;
+        let program: &mut UProbe = program(&mut self.ebpf, TASK_POLL).map_err(|_| ProgramError::NotLoaded)?;
         let own = NonZeroU32::new(std::process::id())
             .map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
         let at = UProbeAttachLocation::AbsoluteOffset(offset);

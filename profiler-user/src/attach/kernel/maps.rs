@@ -9,7 +9,7 @@ use profiler_common::histogram::BUCKETS;
 use profiler_common::python::{Python, PythonStack};
 use profiler_common::turn::{Phase, ThreadState};
 
-use super::{Kernel, KernelError, TICK};
+use super::{Kernel, KernelError, TICK, program};
 
 /// Length of the kernel's cheap filter by process id.
 const FILTER_BYTES: usize = 1 << 16;
@@ -109,7 +109,7 @@ impl Kernel {
     /// Forgets a thread and frees its slot.
     pub fn forget_thread(&mut self, tid: u32) {
         if let Some(link) = self.ticks.remove(&tid)
-            && let Ok(program) = self.program::<PerfEvent>(TICK)
+            && let Ok(program) = program::<PerfEvent>(&mut self.ebpf, TICK)
         {
             let _ = program.detach(link);
         }
