@@ -11,8 +11,8 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
 use aya::sys::{Stats, enable_stats};
 
-use super::{Kernel, program};
 use super::boundaries::TASK_POLL;
+use super::{Kernel, program};
 
 /// Breakpoints whose price is taken together, and how often: the cheapest time counts, as nothing
 /// but interruptions makes them dearer.
@@ -92,7 +92,8 @@ impl Kernel {
     }
 
     fn with_trial<T>(&mut self, offset: u64, work: impl FnOnce() -> T) -> Result<T, ProgramError> {
-        let program: &mut UProbe = program(&mut self.ebpf, TASK_POLL).map_err(|_| ProgramError::NotLoaded)?;
+        let program: &mut UProbe =
+            program(&mut self.ebpf, TASK_POLL).map_err(|_| ProgramError::NotLoaded)?;
         let own = NonZeroU32::new(std::process::id())
             .map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
         let at = UProbeAttachLocation::AbsoluteOffset(offset);

@@ -240,7 +240,6 @@ impl Kernel {
         Ok(program.info().map_err(refused)?.verified_instruction_count())
     }
 
-
     fn load_tracepoint(&mut self, name: &'static str) -> Result<(), KernelError> {
         let program = self.ebpf.program_mut(name).ok_or(KernelError::Mismatch(name))?;
         load_tracepoint(program, name, &self.btf)
