@@ -20,7 +20,8 @@ pub const NO_NAME: &str = "?";
 pub struct Part {
     /// What the thread was doing there.
     pub cause: Cause,
-    /// The outermost coroutine of those tasks, which is what they were made of; `None` outside of tasks.
+    /// What those tasks were made of: their outermost coroutine of the user's own code, which is the
+    /// endpoint in a web framework; without one the outermost at all; `None` outside of tasks.
     pub coroutine: Option<Arc<str>>,
     /// How many of them were seen: at least so many, since equal stacks of many tasks may be kept as
     /// one; 0 outside of tasks, and where tasks have no names to be told apart by.
@@ -76,7 +77,7 @@ pub fn parts(
         let task = tasks.get(index).and_then(Option::as_ref);
         let key = Key {
             cause: stack.cause,
-            coroutine: task.and_then(|task| task.chain.first()).map(String::as_str),
+            coroutine: task.and_then(|task| made_of(task, stack)),
             function: &frame.function,
             file: frame.file.as_deref(),
         };
@@ -118,6 +119,12 @@ pub fn parts(
     parts.sort_by_key(|part| std::cmp::Reverse(part.total_ns));
     parts.truncate(PARTS_MAX);
     parts
+}
+
+fn made_of<'a>(task: &'a Task, stack: &'a Stack) -> Option<&'a str> {
+    let own = stack.frames.iter().filter(|frame| frame.user_code).map(|frame| &*frame.function);
+    let is_coroutine = |name: &&str| task.chain.iter().any(|coroutine| coroutine == name);
+    own.into_iter().find(is_coroutine).or_else(|| task.chain.first().map(String::as_str))
 }
 
 #[cfg(test)]
@@ -170,6 +177,16 @@ mod tests {
             ]
         );
         assert!((found[0].share - 0.35).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_task_of_a_framework_is_known_by_the_users_own_coroutine() {
+        let mut ledger = Ledger::default();
+        ledger.add(Cause::Cpu, 10);
+        let chain = ["run_asgi", "block"].map(str::to_owned).to_vec();
+        let tasks = [Some(Task { name: "Task-4".to_owned(), chain })];
+        let found = parts(&ledger, &[stack(Cause::Cpu, 10, "block", 7)], &tasks, true);
+        assert_eq!(found[0].coroutine.as_deref(), Some("block"));
     }
 
     #[test]

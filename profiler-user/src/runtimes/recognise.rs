@@ -58,6 +58,9 @@ pub fn recognise_python(by_binaries: ProcessRuntime, modules: &[String]) -> Proc
     let has = |name: &str| modules.iter().any(|module| module == name);
     let runtime = if modules.is_empty() || by_binaries.parks_in_futex {
         return by_binaries;
+    } else if has("twisted.internet.reactor") && !has("twisted.internet.asyncioreactor") {
+        // A loop of its own, though some of it imports asyncio.
+        Runtime::Native
     } else if has("uvloop.loop") {
         Runtime::Uvloop
     } else if has("asyncio.events") {
@@ -100,6 +103,10 @@ mod tests {
         assert_eq!(with(&["asyncio.events", "uvloop.loop"], Runtime::Uvloop), Runtime::Uvloop);
         assert_eq!(with(&["sys", "trio"], Runtime::Asyncio), Runtime::Trio);
         assert_eq!(with(&["trio", "asyncio.events"], Runtime::Asyncio), Runtime::Asyncio);
+        let twisted = ["asyncio.events", "twisted.internet.reactor"];
+        assert_eq!(with(&twisted, Runtime::Asyncio), Runtime::Native);
+        let on_asyncio = [&twisted[..], &["twisted.internet.asyncioreactor"]].concat();
+        assert_eq!(with(&on_asyncio, Runtime::Asyncio), Runtime::Asyncio);
         assert_eq!(with(&["sys", "select"], Runtime::Asyncio), Runtime::Native);
         assert_eq!(with(&[], Runtime::Asyncio), Runtime::Asyncio, "they could not be read");
     }

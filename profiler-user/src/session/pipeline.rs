@@ -232,6 +232,9 @@ impl Pipeline {
             waiting,
         );
         raw.ongoing = ongoing;
+        if let Some(found) = self.found_asleep.get(&event.tid).filter(|_| raw.at_attach) {
+            add_first_sleep(&mut raw, found.clone());
+        }
         self.stall(raw, &TurnWaits::default(), asked)
     }
 

@@ -10,6 +10,9 @@
 //! | `tasks.rs` | tokio of three ages, four kinds of runtime, with and without symbols: which task stalled |
 //! | `redis.rs` | Debian's redis-server, untouched: causes and function names without debug information |
 //! | `python.rs` | CPython, every version: lines, tasks, the holder of the interpreter's lock |
+//! | `fastapi.rs` | FastAPI under load on asyncio and uvloop; profilers that come and go |
+//! | `loops.rs` | Python on trio and Twisted, and inside of a C program |
+//! | `peers.rs` | Python's frames are those that py-spy sees |
 //! | `scenarios.rs` | asyncio's ways to stall and their harmless look-alikes, each on every CPython |
 //! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
 //! | `waits.rs` | what was waited for, and who made it wait: one row for each kind |
@@ -38,7 +41,8 @@
 //! Environment: `STALLSCOPE_BIN` (the binary to test), `STALLSCOPE_FIXTURES` (fixtures built
 //! before, nothing is compiled), `STALLSCOPE_SLOW=N` (time-outs times N), `STALLSCOPE_NO_SKIP=1`
 //! (what would be skipped fails), `STALLSCOPE_PYTHON_ROOTS` (root directories with other
-//! interpreters).
+//! interpreters), `STALLSCOPE_PYTHONS` (interpreters of virtual environments with packages),
+//! `STALLSCOPE_ROUNDS` (how often a profiler comes and goes).
 
 mod fixtures;
 mod gate;
@@ -52,10 +56,13 @@ mod truth;
 mod upstream;
 
 mod core;
+mod fastapi;
 mod inside;
 mod lasting;
 mod lifecycle;
+mod loops;
 mod outside;
+mod peers;
 mod python;
 mod quiet;
 mod recording;

@@ -33,6 +33,20 @@ impl Python {
         (command, Some(folder))
     }
 
+    /// Whether it can import all of these modules.
+    fn imports(&self, modules: &[&str]) -> bool {
+        let mut command = match &self.root {
+            Some(root) => {
+                let mut command = Command::new("chroot");
+                command.arg(root).arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
+        command.arg("-c").arg(format!("import {}", modules.join(", ")));
+        command.output().is_ok_and(|output| output.status.success())
+    }
+
     pub(crate) fn is_here(&self) -> bool {
         self.root.is_none()
     }
@@ -48,6 +62,39 @@ impl Python {
         let told = name.rsplit_once("python3.").and_then(|(_, rest)| digits(rest));
         told.unwrap_or_else(|| panic!("no version in {name}"))
     }
+}
+
+/// Those that can import all of these modules, one of each version: of `STALLSCOPE_PYTHONS`, of virtual
+/// environments below `opt` of other roots, and all of [`pythons`].
+pub(crate) fn with_packages(modules: &[&str]) -> Vec<Python> {
+    let given = std::env::var_os("STALLSCOPE_PYTHONS").unwrap_or_default();
+    let given = std::env::split_paths(&given).filter(|program| program.is_file());
+    let given: Vec<_> = given.map(|program| Python { root: None, program }).collect();
+    let mut found: Vec<Python> = given.into_iter().chain(environments()).chain(pythons()).collect();
+    found.sort_by_key(Python::minor);
+    found.retain(|python| python.imports(modules));
+    found.dedup_by_key(|python| python.minor());
+    found
+}
+
+/// Virtual environments below `opt` of other roots.
+fn environments() -> Vec<Python> {
+    let roots = std::env::var_os("STALLSCOPE_PYTHON_ROOTS").unwrap_or_default();
+    let mut found = Vec::new();
+    for root in std::env::split_paths(&roots) {
+        let folders = std::fs::read_dir(root.join("opt")).into_iter().flatten().flatten();
+        for folder in folders {
+            for minor in 8..=30 {
+                let inside = format!("bin/python3.{minor}");
+                // The link leads to a file of that root.
+                if folder.path().join(&inside).symlink_metadata().is_ok() {
+                    let program = Path::new("/opt").join(folder.file_name()).join(inside);
+                    found.push(Python { root: Some(root.clone()), program });
+                }
+            }
+        }
+    }
+    found
 }
 
 /// Every interpreter of version 3.8 or later: the system's own, those that pyenv keeps, and those

@@ -102,12 +102,22 @@ impl Interpreter {
         memory.lookup(offsets, dict, "_current_tasks")
     }
 
-    /// Names of the modules that were imported.
+    /// Names of the modules that were imported, in any of its interpreters.
     pub fn modules(&self) -> Vec<String> {
         let (memory, offsets) = (&self.memory, &self.offsets);
-        let modules = memory.field(self.main, offsets.interp_modules);
-        let entries = modules.and_then(|dict| memory.entries(offsets, dict)).unwrap_or_default();
-        entries.into_iter().filter_map(|(name, _)| memory.text(offsets, name)).collect()
+        let mut names = Vec::new();
+        let mut interp = memory.field(self.runtime, offsets.interpreters_head).unwrap_or(0);
+        for _ in 0..INTERPRETERS_MAX {
+            if interp == 0 {
+                break;
+            }
+            let modules = memory.field(interp, offsets.interp_modules);
+            let entries = modules.and_then(|dict| memory.entries(offsets, dict));
+            let keys = entries.unwrap_or_default().into_iter().map(|(name, _)| name);
+            names.extend(keys.filter_map(|name| memory.text(offsets, name)));
+            interp = memory.field(interp, offsets.interp_next).unwrap_or(0);
+        }
+        names
     }
 
     /// The table in `_asyncio`, or in the program that has it built in: `Modules/_asynciomodule.c`,
