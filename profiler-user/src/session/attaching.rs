@@ -172,6 +172,10 @@ impl<'a> Watcher<'a> {
         for snapshot in quick.into_iter().chain(slow) {
             self.take_note(ring, snapshot, &lone)?;
         }
+        // Verifying the programs took a while, in which one that has just started loads its runtime.
+        for pid in self.pids.clone() {
+            self.look_again(pid)?;
+        }
         Ok(())
     }
 

@@ -124,7 +124,7 @@ impl Watcher<'_> {
                 self.kernel.set_task_polls(*tgid, polls);
                 if changes && self.armed {
                     self.kernel.disarm();
-                    self.kernel.arm(self.boundaries)?;
+                    self.arm_again();
                 }
             }
             Event::Exit { tid, .. } => {
@@ -149,7 +149,7 @@ impl Watcher<'_> {
     }
 
     /// A process may have loaded its runtime after it was first looked at.
-    fn look_again(&mut self, pid: u32) -> Result<(), WatchError> {
+    pub(super) fn look_again(&mut self, pid: u32) -> Result<(), WatchError> {
         let symbolizer = &mut self.pipeline.symbolizer;
         self.pipeline.processes.look_again(pid, symbolizer);
         // The child of a target is not known to the kernel side as its parent is.
@@ -255,8 +255,7 @@ impl Watcher<'_> {
         if governor.is_resting() {
             self.last_decision = Instant::now();
             if governor.rested(elapsed) {
-                self.kernel.arm(self.boundaries)?;
-                self.armed = true;
+                self.arm_again();
             }
         } else if !self.kernel.begin_cost() {
             self.last_decision = Instant::now();
@@ -268,6 +267,19 @@ impl Watcher<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Sees every poll again. A kernel that allowed it once and refuses it now costs the exact ends of
+    /// turns, not the run.
+    fn arm_again(&mut self) {
+        self.armed = match self.kernel.arm(self.boundaries) {
+            Ok(()) => true,
+            Err(error) => {
+                self.governor = None;
+                self.warnings.push(format!("turns are no longer seen to end exactly: {error}"));
+                false
+            }
+        };
     }
 
     /// Whether any target is under a limit of CPU time; a limit may come and go.

@@ -86,6 +86,22 @@ fn idle_loop_is_silent() {
 }
 
 #[test]
+fn exact_boundaries_come_back_after_a_rest() {
+    let Some(_turn) = enter() else { return };
+    let target = start_c("poll_loop", &[]);
+    let nothing = ["--boundaries", "auto", "--overhead-budget", "0.000001%"];
+    let watch = Watch::profile_with(target.pid(), &nothing);
+    // They are looked at once a second, and rest for four: long enough for two rests.
+    std::thread::sleep(Duration::from_secs(9) + Duration::from_secs(1) * (slowness() - 1));
+    let warnings = watch.stop().health.warnings;
+    let rests = warnings.iter().find_map(|warning| {
+        warning.strip_prefix("exact boundaries were switched off ")?.split(' ').next()?.parse().ok()
+    });
+    assert!(rests.is_some_and(|rests: u32| rests >= 2), "{warnings:?}");
+    assert!(!warnings.iter().any(|warning| warning.contains("no longer")), "{warnings:?}");
+}
+
+#[test]
 fn two_thousand_short_sleeps_are_one_stall() {
     let Some(_turn) = enter() else { return };
     let service = start_axum();

@@ -53,17 +53,10 @@ impl Watch {
     pub(crate) fn profile_with(pid: u32, more: &[&str]) -> Self {
         let pid = pid.to_string();
         let stall = threshold_flag();
-        let mut arguments = vec![
-            "profile",
-            "--pid",
-            &pid,
-            "--duration",
-            "1h",
-            "--format",
-            "json",
-            "--boundaries",
-            "exact",
-        ];
+        let mut arguments = vec!["profile", "--pid", &pid, "--duration", "1h", "--format", "json"];
+        if !more.contains(&"--boundaries") {
+            arguments.extend(["--boundaries", "exact"]);
+        }
         if !more.contains(&"--threshold") {
             arguments.extend(["--threshold", &stall]);
         }

@@ -178,11 +178,16 @@ impl Kernel {
     fn attach_fentry(&mut self) -> Result<(), KernelError> {
         for (name, function) in self.park_functions() {
             self.load_fentry(name, function)?;
+            let refused = |source| KernelError::Program { program: name, source };
             let program: &mut FEntry = program(&mut self.ebpf, name)?;
-            let link = program
-                .attach()
-                .map_err(|source| KernelError::Program { program: name, source })?;
-            self.fentry_links.push((name, link));
+            let mut link = program.attach();
+            if link.is_err() {
+                // Before Linux 5.13 a program of this type can be attached once only: a new one then.
+                program.unload().map_err(refused)?;
+                program.load(function, &self.btf).map_err(refused)?;
+                link = program.attach();
+            }
+            self.fentry_links.push((name, link.map_err(refused)?));
         }
         if self.fentry_links.is_empty() {
             return Err(KernelError::Mismatch("park function in this kernel"));
