@@ -189,7 +189,7 @@ fn profilers_that_come_and_go_fail_no_request() {
     let mut service = Service::start(&python, upstream, "uvloop");
     let load = Load::start(service.address, "/pool", 8);
     let rounds: u32 =
-        std::env::var("STALLSCOPE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20);
+        std::env::var("STALLSCOPE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
     for round in 0..rounds {
         let mut watch = Watch::attach(service.process.pid());
         // At every stage of the attaching, and some after it.

@@ -215,6 +215,10 @@ impl Stall {
             // Its holder could not be read: it ran meanwhile.
             return;
         }
+        if self.at_attach && self.blocker.is_none() {
+            // Woken between the kernel side's first event and the look at its stack: nobody knows.
+            return;
+        }
         if self.kernel_share.is_none() && self.cause == "cpu" && self.duration_ns < UNSAMPLED_NS {
             // The timer of a virtual CPU may come late: no sample, and nobody is blamed without one.
             return;
