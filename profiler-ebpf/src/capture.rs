@@ -133,7 +133,9 @@ fn note_copied(head: &mut CaptureHead, mask: u32, pages: u32) {
 fn fingerprint(tgid: u32, capture: &Capture, cause: u32, nr: u32) -> u64 {
     let regs = &capture.head.regs;
     let sp = regs.sp();
-    let mut hash = sp ^ (u64::from(cause) << 56) ^ (u64::from(nr) << 24);
+    // Kernel frames of one sample must not stand for samples of the program's own code.
+    let where_ = u64::from(capture.head.in_kernel) << 55;
+    let mut hash = sp ^ (u64::from(cause) << 56) ^ where_ ^ (u64::from(nr) << 24);
     if cause != u32::from(profiler_common::cause::CPU) {
         hash ^= regs.ip().rotate_left(17);
     }

@@ -1,9 +1,12 @@
-//! Which futexes a runtime parks on: asked once for each, answered by user space.
+//! Which futexes a runtime parks on, and which other epoll instances than its own: asked once for
+//! each, answered by user space.
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::programs::BtfTracePointContext;
 use profiler_common::cause;
-use profiler_common::config::{FUTEX_ASKED, FutexKey, TARGET_LEARN_FUTEXES};
+use profiler_common::config::{
+    EPOLL_KEY, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_LEARN_FUTEXES,
+};
 use profiler_common::counters::Counter;
 use profiler_common::record::KIND_FUTEX;
 use profiler_common::turn::ThreadState;
@@ -21,23 +24,47 @@ fn key(state: &ThreadState) -> FutexKey {
 /// What is known of the futex the thread sleeps on; 0 if nobody asked yet.
 #[inline(always)]
 pub(crate) fn class(state: &ThreadState) -> u32 {
-    if config!(learn_futexes) == 0 {
+    if config!(learn_futexes) == 0 && state.futex & EPOLL_KEY == 0 {
         return 0;
     }
     // SAFETY: the value is a number.
     unsafe { FUTEXES.get(key(state)) }.copied().unwrap_or(0)
 }
 
+/// Whether the epoll instance that the thread waits for, by its registers, is where it parks. If not,
+/// that is asked, and until there is an answer the time counts as blocked: a loop inside of a turn
+/// waits for something of its own.
+#[inline(always)]
+pub(crate) fn is_home(state: &mut ThreadState) -> bool {
+    let fd = state.regs.arg0() as u32;
+    let one = fd.wrapping_add(1);
+    if state.home == 0 {
+        state.home = one;
+    }
+    if state.home == one {
+        return true;
+    }
+    state.strange = 1;
+    state.futex = EPOLL_KEY | u64::from(fd);
+    if class(state) != FUTEX_PARK {
+        return false;
+    }
+    state.futex = 0;
+    state.home = one;
+    true
+}
+
 /// Sends the stack of the first sleep on a futex, for user space to tell parks from locks.
 #[inline(always)]
 pub(crate) fn ask(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
-    if config!(learn_futexes) == 0 || class(state) != 0 {
+    if class(state) != 0 {
         return;
     }
-    // SAFETY: targets are preallocated; the flag is a hint.
-    let asks = unsafe { TARGETS.get(state.record.header.tgid) }
-        .is_some_and(|target| target.flags & TARGET_LEARN_FUTEXES != 0);
-    if !asks {
+    let learns = config!(learn_futexes) != 0
+        // SAFETY: targets are preallocated; the flag is a hint.
+        && unsafe { TARGETS.get(state.record.header.tgid) }
+            .is_some_and(|target| target.flags & TARGET_LEARN_FUTEXES != 0);
+    if !learns && state.futex & EPOLL_KEY == 0 {
         return;
     }
     if state.slot == 0 {

@@ -3,10 +3,10 @@
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};
 use profiler_common::arch::{SYS_IO_URING_ENTER, park_class};
 use profiler_common::counters::Counter;
-use profiler_common::turn::{PARK_EPOLL, Phase};
+use profiler_common::turn::{PARK_EPOLL, Phase, ThreadState};
 
 use crate::target::{self, armed_since};
-use crate::{count, emit, switch, task};
+use crate::{count, emit, futexes, switch, task};
 
 /// Any system call of any process of the host: most leave at the first comparison.
 #[inline(always)]
@@ -74,6 +74,22 @@ pub(crate) fn enter_task() {
     state.set_guard(false);
 }
 
+/// Whether the running thread, which has polled others than its own epoll instance before, does so
+/// again.
+#[inline(always)]
+fn is_nested(state: &mut ThreadState) -> bool {
+    if state.phase() != Phase::Busy || !task::current_regs(&mut state.regs) {
+        return false;
+    }
+    if state.regs.syscall() == SYS_IO_URING_ENTER {
+        return false;
+    }
+    let nested = !futexes::is_home(state);
+    // It does not sleep yet.
+    state.futex = 0;
+    nested
+}
+
 #[inline(always)]
 fn enter_class(class: u32) {
     let pid_tgid = unsafe_current();
@@ -85,6 +101,9 @@ fn enter_class(class: u32) {
         return;
     }
     if state.phase() == Phase::Unknown && class & PARK_EPOLL == 0 {
+        return;
+    }
+    if class == PARK_EPOLL && state.strange != 0 && is_nested(state) {
         return;
     }
     // The helper calls after setting and before clearing the guard keep the compiler from moving

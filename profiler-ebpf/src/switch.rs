@@ -6,7 +6,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use profiler_common::arch::{SYS_IO_URING_ENTER, is_futex, park_class};
 use profiler_common::cause;
 use profiler_common::config::{
-    ADOPT_PARKED, ADOPT_RUNNING, FUTEX_IDLE, FUTEX_PARK, TARGET_HAS_EPOLL,
+    ADOPT_PARKED, ADOPT_RUNNING, EPOLL_KEY, FUTEX_IDLE, FUTEX_PARK, TARGET_HAS_EPOLL,
 };
 use profiler_common::counters::Counter;
 use profiler_common::record::{Header, KIND_LOOP};
@@ -164,6 +164,9 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32) -> Off {
     let waits = nr != SYS_IO_URING_ENTER || state.regs.waits_for_completions();
     let class = if waits { park_class(nr) } else { 0 };
     if class & state.park_mask != 0 {
+        if class == PARK_EPOLL && nr != SYS_IO_URING_ENTER && !futexes::is_home(state) {
+            return Off::Sleep { cause: cause::SYSCALL, nr: nr as i32 };
+        }
         return Off::Park(class);
     }
     if class == PARK_POLL && state.announced == 0 && !has_epoll(state.record.header.tgid) {
@@ -273,6 +276,8 @@ fn switched_in(state: &mut ThreadState, task: Task, now: u64) {
             }
             if left {
                 state.forget_phase();
+            } else if state.futex & EPOLL_KEY != 0 {
+                state.home = (state.futex as u32).wrapping_add(1);
             } else if state.announced == 0 {
                 found_loop(state, PARK_FUTEX, now);
             }

@@ -269,6 +269,10 @@ pub struct ThreadState {
     pub search: u32,
     /// Non-zero: user space was told that this is a loop.
     pub announced: u32,
+    /// Descriptor plus one of the epoll instance that it parks in; 0 if that is not known.
+    pub home: u32,
+    /// Non-zero: it has waited for another epoll instance inside a turn.
+    pub strange: u32,
     /// Statistics.
     pub stats: LoopStats,
     /// The current turn behind a record header, sent as it lies here.

@@ -164,6 +164,13 @@ pub fn has_epoll(pid: u32) -> bool {
         .any(|target| target.as_os_str() == "anon_inode:[eventpoll]")
 }
 
+/// Whether a descriptor of a process is an epoll instance.
+#[must_use]
+pub fn is_epoll(pid: u32, fd: u32) -> bool {
+    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+    target.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventpoll]")
+}
+
 /// Kernel frames of a sleeping thread, innermost first, as names.
 #[must_use]
 pub fn kernel_stack(pid: u32, tid: u32) -> Vec<String> {

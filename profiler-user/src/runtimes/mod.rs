@@ -2,10 +2,12 @@
 //!
 //! A runtime is added by one folder or file.
 
+mod nested;
 mod python;
 mod recognise;
 mod tokio;
 
+pub use nested::{Call, is_nested, runs_a_loop};
 pub use python::{
     Interpreter, NamedPythonStack, NativeFrame, PoolKind, PythonCall, PythonFrames, PythonTask,
     Worker, merge,

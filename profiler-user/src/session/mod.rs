@@ -7,6 +7,7 @@
 //! - `watcher`: the state of that, and what happens with each event and each period.
 //! - `attaching`: sets the kernel side up and begins where every thread is found.
 //! - `ongoing`: stalls that still last.
+//! - `nested`: waits of a loop inside of a loop.
 //! - `asked`: what such a one waits for, and for whom.
 //! - `parked`: turns that ended in a sleep which only now turned out to be a park.
 //! - `not_stalls`: long turns that the kernel side counts as stalls and that are none.
@@ -26,6 +27,7 @@ mod found;
 mod governor;
 mod kernel_frames;
 mod naming;
+mod nested;
 mod not_stalls;
 mod ongoing;
 mod outputs;

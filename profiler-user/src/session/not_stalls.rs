@@ -33,6 +33,8 @@ struct Correction {
 pub(super) struct Park {
     /// All of it.
     pub(super) turn_ns: u64,
+    /// What it was taken for.
+    pub(super) slept_in: Cause,
     /// The park in it.
     pub(super) park_ns: u64,
     /// Whether what is left was reported as a stall.
@@ -77,11 +79,11 @@ impl NotStalls {
         let Some(correction) = self.by_thread.get(&tid) else { return };
         stats.stalls = stats.stalls.saturating_sub(correction.stalls);
         stats.stalled_ns = stats.stalled_ns.saturating_sub(correction.stalled_ns);
-        for &Park { turn_ns, park_ns, rest_is_stall } in &correction.parks {
+        for &Park { turn_ns, slept_in, park_ns, rest_is_stall } in &correction.parks {
             stats.busy_ns = stats.busy_ns.saturating_sub(park_ns);
             stats.parked_ns += park_ns;
-            let lock = &mut stats.ledger[Cause::Lock as usize];
-            *lock = lock.saturating_sub(park_ns);
+            let slept = &mut stats.ledger[slept_in as usize];
+            *slept = slept.saturating_sub(park_ns);
             if let Some(count) = histogram.get_mut(bucket(turn_ns)) {
                 *count = count.saturating_sub(1);
             }
@@ -113,10 +115,11 @@ pub(super) fn park_in(ledger: &Ledger, stacks: &[Stack]) -> Option<u64> {
 /// such a stretch lies in one turn in any case, so the rest is at most as long as what is given.
 pub(super) fn without_park<S: Clone>(
     raw: &RawStall<S>,
+    slept_in: Cause,
     park_ns: u64,
     threshold_ns: u64,
 ) -> Option<RawStall<S>> {
-    let parks = raw.stacks.iter().enumerate().filter(|(_, stack)| stack.cause == Cause::Lock);
+    let parks = raw.stacks.iter().enumerate().filter(|(_, stack)| stack.cause == slept_in);
     let (park, _) = parks.max_by_key(|(_, stack)| stack.total_ns)?;
     let mut rest = raw.clone();
     rest.stacks.remove(park);
@@ -128,7 +131,7 @@ pub(super) fn without_park<S: Clone>(
         // Longer than all that is left: it is part of the park, in a stack that reads the same.
         return None;
     }
-    rest.ledger.take(Cause::Lock, park_ns);
+    rest.ledger.take(slept_in, park_ns);
     Some(rest)
 }
 
@@ -193,7 +196,12 @@ mod tests {
         };
         stats.ledger[Cause::Lock as usize] = 450 * MS;
         let mut none = NotStalls::default();
-        let park = Park { turn_ns: 500 * MS, park_ns: 450 * MS, rest_is_stall: false };
+        let park = Park {
+            turn_ns: 500 * MS,
+            slept_in: Cause::Lock,
+            park_ns: 450 * MS,
+            rest_is_stall: false,
+        };
         none.add_park(7, park, 10 * MS);
         none.correct(8, &mut stats, &mut histogram);
         assert_eq!(stats.stalls, 2, "another thread's");
@@ -232,12 +240,12 @@ mod tests {
             syscalls: Vec::new(),
             stacks: vec![captured(0, 100 * MS), captured(1, 450 * MS)],
         };
-        let rest = without_park(&raw, 450 * MS, 10 * MS).expect("100 ms are a stall");
+        let rest = without_park(&raw, Cause::Lock, 450 * MS, 10 * MS).expect("100 ms are a stall");
         assert!(!rest.exact, "at most");
         assert_eq!((rest.duration_ns, rest.longest_ns), (110 * MS, 100 * MS));
         assert_eq!(rest.ledger.get(Cause::Lock), 100 * MS);
         assert_eq!(rest.stacks.len(), 1);
-        assert!(without_park(&raw, 450 * MS, 200 * MS).is_none());
-        assert!(without_park(&raw, 550 * MS, 10 * MS).is_none(), "both were the park");
+        assert!(without_park(&raw, Cause::Lock, 450 * MS, 200 * MS).is_none());
+        assert!(without_park(&raw, Cause::Lock, 550 * MS, 10 * MS).is_none(), "both were the park");
     }
 }

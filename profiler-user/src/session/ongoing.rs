@@ -151,7 +151,11 @@ impl Watcher<'_> {
 
 /// The registers that a thread last went to sleep with: as the kernel side saw it, or, if it has
 /// slept ever since, as it was found.
-fn last_sleep(kernel: &Kernel, found: &HashMap<u32, UserRegs>, tid: u32) -> Option<UserRegs> {
+pub(super) fn last_sleep(
+    kernel: &Kernel,
+    found: &HashMap<u32, UserRegs>,
+    tid: u32,
+) -> Option<UserRegs> {
     let seen = kernel.thread(tid).map(|state| state.regs).filter(|regs| *regs != UserRegs::ZERO);
     seen.or_else(|| found.get(&tid).copied())
 }

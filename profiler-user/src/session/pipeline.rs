@@ -17,7 +17,8 @@ use crate::runtimes::{
 use crate::session::asked::Asked;
 use crate::session::kernel_frames;
 use crate::session::naming::{Named, collecting, name, task_of};
-use crate::session::not_stalls::{NotStalls, Park, park_in, without_park};
+use crate::session::nested::Homes;
+use crate::session::not_stalls::{NotStalls, Park, without_park};
 use crate::session::processes::Processes;
 use crate::stalls::{Assembler, Captured, Cause, LeafUse, RawStall, TurnWaits, WaitNotes};
 use crate::symbolize::{Frame, Symbolizer};
@@ -54,13 +55,15 @@ pub struct Pipeline {
     python_frames: HashMap<u32, Box<PythonEvent>>,
     /// Names of the interpreter's frames.
     pub python: PythonFrames,
-    unwinder: Unwinder,
+    pub(super) unwinder: Unwinder,
     /// Names.
     pub symbolizer: Symbolizer,
     /// Processes and threads.
     pub processes: Processes,
     /// Stacks that do not reach their thread's start.
     pub truncated_stacks: u64,
+    /// Where loops park.
+    pub(super) homes: Homes,
     /// Long turns that were not reported.
     pub(super) not_stalls: NotStalls,
 }
@@ -87,6 +90,7 @@ impl Pipeline {
             symbolizer,
             processes: Processes::default(),
             truncated_stacks: 0,
+            homes: Homes::default(),
             not_stalls: NotStalls::default(),
             threshold_ns,
         }
@@ -143,6 +147,7 @@ impl Pipeline {
                 self.assembler.forget(*tid);
                 self.waits.forget(*tid);
                 self.unproven.remove(tid);
+                self.homes.forget(*tid);
                 None
             }
             _ => None,
@@ -381,19 +386,14 @@ impl Pipeline {
         let collecting = collecting(cause, &named);
         let (stacks, calls): (Vec<_>, Vec<_>) =
             named.into_iter().map(|one| (one.stack, one.call)).unzip();
-        if runtime.parks_in_futex
-            && let Some(park_ns) = if runtime.stripped {
-                self.stripped_park(&raw)
-            } else {
-                park_in(&raw.ledger, &stacks)
-            }
-        {
+        if let Some((slept_in, park_ns)) = self.hidden_park(&raw, &stacks, runtime) {
             if raw.ongoing {
                 // It has not been counted yet.
                 return None;
             }
-            let rest = without_park(&raw, park_ns, self.threshold_ns);
-            let park = Park { turn_ns: raw.duration_ns, park_ns, rest_is_stall: rest.is_some() };
+            let rest = without_park(&raw, slept_in, park_ns, self.threshold_ns);
+            let rest_is_stall = rest.is_some();
+            let park = Park { turn_ns: raw.duration_ns, slept_in, park_ns, rest_is_stall };
             self.not_stalls.add_park(raw.tid, park, self.threshold_ns);
             return rest.and_then(|rest| self.stall(rest, waits, None));
         }
@@ -433,19 +433,6 @@ impl Pipeline {
             outside: self.outside(cause, raw.tgid, waits),
             task,
         })
-    }
-
-    /// As [`park_in`], by stacks without names.
-    fn stripped_park(&mut self, raw: &RawStall<Walked>) -> Option<u64> {
-        let of_cause = raw.ledger.get(Cause::Lock);
-        let waits = raw.stacks.iter().filter(|captured| captured.cause == Cause::Lock);
-        let longest = waits.max_by_key(|captured| captured.total_ns)?;
-        let most = raw.ledger.largest() == Cause::Lock && longest.total_ns * 2 > of_cause;
-        if !most {
-            return None;
-        }
-        let frames = self.runtime_frames(raw.tgid, &longest.stack.user);
-        (classify_futex(&frames) != FutexUse::Lock).then_some(longest.total_ns)
     }
 
     /// A stall of a thread that was stuck before stallscope attached and has not run since.

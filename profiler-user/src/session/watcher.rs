@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use aya::maps::{MapData, RingBuf};
 use profiler_common::arch::UserRegs;
-use profiler_common::config::{FUTEX_IDLE, FUTEX_LOCK, FUTEX_PARK, FutexKey};
+use profiler_common::config::{EPOLL_KEY, FUTEX_IDLE, FUTEX_LOCK, FUTEX_PARK, FutexKey};
 
 use super::command::Child;
 use super::event_stream::StreamRecorder;
@@ -35,6 +35,12 @@ pub(super) struct Watcher<'a> {
     pub(super) stuck: Vec<(Stuck, u64)>,
     /// Registers of the threads that were asleep when stallscope attached.
     pub(super) found_asleep: HashMap<u32, UserRegs>,
+    /// Waits that were found to lie inside of a turn, and when.
+    pub(super) inside: Vec<(FutexKey, Instant)>,
+    /// Epoll instances that threads were found to park in besides their first.
+    pub(super) parks: Vec<FutexKey>,
+    /// Loops that were looked at for where they park.
+    pub(super) home_looks: usize,
     /// Turns told of before the kernel side knew that they had ended.
     pub(super) parked: ParkedTurns,
     /// Targets that are alive, children included.
@@ -100,10 +106,14 @@ impl Watcher<'_> {
                 }
             }
             Event::FutexQuestion { address, capture } => {
-                let class = match self.pipeline.futex_use(capture) {
-                    FutexUse::Park => FUTEX_PARK,
-                    FutexUse::Lock => FUTEX_LOCK,
-                    FutexUse::Idle => FUTEX_IDLE,
+                let class = if address & EPOLL_KEY != 0 {
+                    self.judge_epoll(*address, capture)
+                } else {
+                    match self.pipeline.futex_use(capture) {
+                        FutexUse::Park => FUTEX_PARK,
+                        FutexUse::Lock => FUTEX_LOCK,
+                        FutexUse::Idle => FUTEX_IDLE,
+                    }
                 };
                 let CaptureEvent { tgid, tid, .. } = **capture;
                 let key = FutexKey { address: *address, tgid, tid };
@@ -133,6 +143,7 @@ impl Watcher<'_> {
                 }
                 self.kernel.forget_thread(*tid);
                 self.found_asleep.remove(tid);
+                self.parks.retain(|key| key.tid != *tid);
                 self.stuck.retain(|(stuck, _)| stuck.tid != *tid);
             }
             _ => {}
@@ -202,6 +213,7 @@ impl Watcher<'_> {
             self.look_for_quotas(&pids)?;
         }
         self.look_at_pools();
+        self.learn_homes();
         if self.settings.live && !behind {
             self.report_ongoing(false)?;
         }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::fixtures::script;
-use crate::gate::{enter, has_programs, skip, slowness};
+use crate::gate::{enter, has_programs, patience, skip, slowness};
 use crate::process::Process;
 use crate::stallscope::Watch;
 use crate::waits::{BLANK, Row, check_all};
@@ -77,5 +77,32 @@ fn v8_s_collector_and_its_regular_expressions_are_not_the_code_that_got_into_the
             }
         }
         assert!(told > 0, "no {kind}: {report:#?}");
+    }
+}
+
+#[test]
+fn node_that_waits_for_a_child_in_a_loop_of_its_own_is_not_idle() {
+    let Some(_turn) = enter() else { return };
+    if !has_programs(&["node"]) {
+        return;
+    }
+    let process = Process::start(Command::new("node").arg(script("node/exec_sync.js")));
+    process.wait_for_truths(1, patience(20));
+    let watch = Watch::profile(process.pid());
+    let before = process.truths().len() + 1;
+    process.wait_for_truths(before + 3, patience(20));
+    let report = watch.settle_and_stop();
+    for truth in &process.truths()[before..before + 3] {
+        let stalls = report.stalls.iter().filter(|stall| truth.is_in(stall));
+        let [stall] = &stalls.collect::<Vec<_>>()[..] else { panic!("{truth:?}: {report:#?}") };
+        assert_eq!(stall.cause, "syscall", "{stall:#?}");
+        assert!(
+            stall.stack().call.as_deref().is_some_and(|c| c.starts_with("epoll")),
+            "{stall:#?}"
+        );
+        // All of the child's 100 ms.
+        assert!(stall.ledger("syscall_ns") >= 90_000_000, "{stall:#?}");
+        let advice = stall.advice.as_deref().unwrap_or_default();
+        assert!(advice.contains("nested event loop"), "{stall:#?}");
     }
 }

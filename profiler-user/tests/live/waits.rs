@@ -40,7 +40,7 @@ pub(crate) const BLANK: Row = Row {
     holder: None,
 };
 
-const ROWS: [Row; 14] = [
+const ROWS: [Row; 15] = [
     Row {
         name: "pipe",
         resource: Some(("read", "pipe *, other end pid {helper} (slow-writer)")),
@@ -68,6 +68,13 @@ const ROWS: [Row; 14] = [
     Row {
         name: "flock",
         resource: Some(("flock", "{folder}/lockfile locked by pid {helper} (lock-holder)")),
+        ..BLANK
+    },
+    // A loop inside of the loop, which waits for a child.
+    Row {
+        name: "nested",
+        call: Some("epoll_wait"),
+        resource: Some(("epoll_wait", "epoll*")),
         ..BLANK
     },
     Row { name: "mutex", cause: "lock", holder: Some(("mutex-holder", "hold_mutex")), ..BLANK },

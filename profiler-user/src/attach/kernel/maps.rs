@@ -176,6 +176,13 @@ impl Kernel {
         }
     }
 
+    /// Forgets what a futex is: it will be asked again.
+    pub fn forget_futex(&mut self, key: FutexKey) {
+        if let Ok(mut futexes) = self.map_mut::<HashMap<_, FutexKey, u32>>("FUTEXES") {
+            let _ = futexes.remove(&key);
+        }
+    }
+
     /// Histogram of the turns of the loop in a slot (from 1).
     #[must_use]
     pub fn histogram(&self, slot: u32) -> Option<Box<[u64]>> {
