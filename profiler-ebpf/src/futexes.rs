@@ -4,9 +4,7 @@
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::programs::BtfTracePointContext;
 use profiler_common::cause;
-use profiler_common::config::{
-    EPOLL_KEY, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_LEARN_FUTEXES,
-};
+use profiler_common::config::{EPOLL_KEY, FUTEX_ASKED, FUTEX_PARK, FutexKey, TARGET_LEARN_FUTEXES};
 use profiler_common::counters::Counter;
 use profiler_common::record::KIND_FUTEX;
 use profiler_common::turn::ThreadState;

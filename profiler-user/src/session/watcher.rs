@@ -213,10 +213,10 @@ impl Watcher<'_> {
             self.look_for_quotas(&pids)?;
         }
         self.look_at_pools();
-        self.learn_homes();
         if self.settings.live && !behind {
             self.report_ongoing(false)?;
         }
+        self.learn_homes();
         if let Some(interval) = self.settings.interval
             && self.last_interval.elapsed() >= interval
         {
