@@ -2,6 +2,7 @@
 //!
 //! - `processes`: who is watched.
 //! - `pipeline`: events to stalls, without the kernel; what a replay runs.
+//! - `walking`: one stack, unwound.
 //! - `naming`: captured stacks to named ones.
 //! - `watch`: watches from beginning to end: settings, loop, outcome.
 //! - `watcher`: the state of that, and what happens with each event and each period.
@@ -37,6 +38,7 @@ mod pools;
 mod processes;
 mod summary;
 mod waits;
+mod walking;
 mod watch;
 mod watcher;
 

@@ -4,25 +4,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use profiler_common::arch::UserRegs;
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
 use crate::blame::{
     Boundary, Runtime, Stall, advise, advise_on_deadlock, blocker, busiest_call, detail, parts,
 };
-use crate::events::{CaptureEvent, Clock, Event, PythonEvent, StackCopy, TurnEvent};
-use crate::runtimes::{
-    FutexUse, NamedPythonStack, PythonFrames, Worker, classify_futex, handed_off, stand_in,
-};
+use crate::events::{CaptureEvent, Clock, Event, PythonEvent, TurnEvent};
+use crate::runtimes::{NamedPythonStack, PythonFrames, handed_off};
 use crate::session::asked::Asked;
 use crate::session::kernel_frames;
-use crate::session::naming::{Named, collecting, name, task_of};
+use crate::session::naming::{Named, collecting, task_of};
 use crate::session::nested::Homes;
 use crate::session::not_stalls::{NotStalls, Park, without_park};
 use crate::session::processes::Processes;
 use crate::stalls::{Assembler, Captured, Cause, LeafUse, RawStall, TurnWaits, WaitNotes};
-use crate::symbolize::{Frame, Symbolizer};
-use crate::unwind::{Registers, StackEnd, Unwinder, UnwoundStack};
+use crate::symbolize::Symbolizer;
+use crate::unwind::{StackEnd, Unwinder, UnwoundStack};
 
 /// Stalls kept of a thread until it proves to be a loop, which takes three polls.
 const UNPROVEN_MAX: usize = 8;
@@ -48,7 +45,7 @@ pub struct Pipeline {
     /// Stalls of threads that have not proved to be loops, by thread.
     unproven: HashMap<u32, Vec<Stall>>,
     /// Where processes with tasks begin to poll one; none where that is not known.
-    task_polls: BTreeMap<u32, Vec<u64>>,
+    pub(super) task_polls: BTreeMap<u32, Vec<u64>>,
     /// What threads slept in when stallscope attached, until that turn has ended.
     found_asleep: HashMap<u32, (Cause, Option<i32>, Walked)>,
     /// Interpreter's frames whose capture comes next, by thread.
@@ -273,74 +270,6 @@ impl Pipeline {
             leaves: Vec::new(),
             stack: Walked { user, kernel: capture.kernel.clone(), python },
         }
-    }
-
-    /// Unwinds a stack copy; with mappings read anew if code was loaded since.
-    pub fn walk(&mut self, pid: u32, regs: &UserRegs, copy: &StackCopy) -> UnwoundStack {
-        let regs = Registers::from_pt_regs(&regs.0);
-        let process = self.processes.get(pid, &mut self.symbolizer);
-        let mut read = |address| copy.word(address);
-        let walked = self.unwinder.unwind(&process.maps, &regs, &mut read);
-        if walked.end == StackEnd::NoMapping && self.processes.refresh(pid) {
-            let process = self.processes.get(pid, &mut self.symbolizer);
-            return self.unwinder.unwind(&process.maps, &regs, &mut read);
-        }
-        walked
-    }
-
-    /// The interpreter's frames of a thread that sleeps.
-    pub(super) fn python_of_sleeping(&mut self, pid: u32, tid: u32) -> Option<NamedPythonStack> {
-        let process = self.processes.get(pid, &mut self.symbolizer);
-        self.python.of_sleeping(process.python.as_ref()?, tid)
-    }
-
-    /// Threads of the interpreter's pools.
-    pub(super) fn workers(&mut self, pid: u32) -> Vec<Worker> {
-        let process = self.processes.get(pid, &mut self.symbolizer);
-        process.python.as_ref().map(|python| self.python.workers(python)).unwrap_or_default()
-    }
-
-    /// What a sleep on a futex is, by the runtime of its process.
-    pub fn futex_use(&mut self, capture: &CaptureEvent) -> FutexUse {
-        let user = self.walk(capture.tgid, &capture.regs, &capture.stack);
-        self.classify(capture.tgid, &user)
-    }
-
-    /// What a sleep on a futex is, by its stack.
-    pub fn classify(&mut self, pid: u32, user: &UnwoundStack) -> FutexUse {
-        // Symbols alone are quick and often enough; a park that they show is one.
-        let process = self.processes.get(pid, &mut self.symbolizer);
-        let by_symbols: Vec<Frame> = user
-            .frames
-            .iter()
-            .rev()
-            .filter_map(|frame| self.symbolizer.symbol_name(&process.maps, frame.lookup))
-            .map(Frame::of_symbol)
-            .collect();
-        if classify_futex(&by_symbols) == FutexUse::Park {
-            return FutexUse::Park;
-        }
-        classify_futex(&self.runtime_frames(pid, user))
-    }
-
-    /// A stack's user frames, root to leaf, as far as they tell whose code of the runtime they are.
-    pub fn runtime_frames(&mut self, pid: u32, stack: &UnwoundStack) -> Vec<Frame> {
-        let process = self.processes.get(pid, &mut self.symbolizer);
-        if !process.runtime.stripped {
-            return self.user_frames(pid, stack);
-        }
-        let polls = self.task_polls.get(&pid).map_or(&[][..], Vec::as_slice);
-        let functions = stack.frames.iter().rev();
-        functions
-            .filter_map(|frame| self.unwinder.function(&process.maps, frame.lookup))
-            .map(|function| stand_in(&process.maps, function, polls))
-            .collect()
-    }
-
-    /// Names a stack's user frames, root to leaf.
-    pub fn user_frames(&mut self, pid: u32, stack: &UnwoundStack) -> Vec<Frame> {
-        let process = self.processes.get(pid, &mut self.symbolizer);
-        name(&mut self.symbolizer, &process.maps, stack.frames.iter().map(|f| f.lookup))
     }
 
     /// The verdict on a stall; `None` if it turns out to be none.
