@@ -78,7 +78,7 @@ pub fn parts(
         let key = Key {
             cause: stack.cause,
             coroutine: task.and_then(|task| made_of(task, stack)),
-            function: &frame.function,
+            function: written_in(&frame.function),
             file: frame.file.as_deref(),
         };
         let sum = sums.entry(key).or_default();
@@ -121,6 +121,15 @@ pub fn parts(
     parts
 }
 
+/// The function whose text holds a comprehension: before CPython 3.12 (PEP 709) that is a function of
+/// its own, at the same line.
+fn written_in(function: &str) -> &str {
+    [".<locals>.<listcomp>", ".<locals>.<setcomp>", ".<locals>.<dictcomp>"]
+        .into_iter()
+        .find_map(|comprehension| function.strip_suffix(comprehension))
+        .map_or(function, written_in)
+}
+
 fn made_of<'a>(task: &'a Task, stack: &'a Stack) -> Option<&'a str> {
     let own = stack.frames.iter().filter(|frame| frame.user_code).map(|frame| &*frame.function);
     let is_coroutine = |name: &&str| task.chain.iter().any(|coroutine| coroutine == name);
@@ -151,7 +160,7 @@ mod tests {
         ledger.add(Cause::Runqueue, 50);
         let stacks = [
             stack(Cause::Cpu, 30, "burn", 7),
-            stack(Cause::Cpu, 40, "burn", 8),
+            stack(Cause::Cpu, 40, "burn.<locals>.<listcomp>", 8),
             stack(Cause::Cpu, 20, "burn", 8),
             stack(Cause::Syscall, 60, "nap", 3),
             stack(Cause::Runqueue, 50, "burn", 7),

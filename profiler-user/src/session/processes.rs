@@ -91,7 +91,7 @@ impl Processes {
         if self.recorded {
             return;
         }
-        self.refresh(pid);
+        self.read_maps(pid);
         let without_python = self.without_python;
         let Some(process) = self.processes.get_mut(&pid) else { return };
         match &mut process.python {
@@ -126,10 +126,15 @@ impl Processes {
     /// Reads the mappings again, unless that was done a moment ago or the process is gone.
     /// Returns whether they are new.
     pub fn refresh(&mut self, pid: u32) -> bool {
-        let Some(process) = self.processes.get_mut(&pid) else { return false };
-        if self.recorded || process.read_at.elapsed() < REFRESH {
+        let fresh = |process: &Process| process.read_at.elapsed() < REFRESH;
+        if self.recorded || self.processes.get(&pid).is_some_and(fresh) {
             return false;
         }
+        self.read_maps(pid)
+    }
+
+    fn read_maps(&mut self, pid: u32) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
         process.read_at = Instant::now();
         match ProcessMaps::read(pid) {
             Ok(maps) if !maps.all().is_empty() => {

@@ -138,8 +138,9 @@ fn the_pool_of_synchronous_endpoints_is_full_at_its_limit_and_not_before() {
     let all = interpreters();
     for python in all.iter().rev().take(3) {
         let service = Service::start(python, upstream, "asyncio");
-        // Threads begin in turns of their own.
+        // Threads begin in turns of their own, and a client imports its transport when it is first used.
         service.ask("/pool", 40);
+        service.ask("/client", 20);
         for (path, clients, waits) in
             [("/client", 20, false), ("/pool", 39, false), ("/pool", 60, true)]
         {
