@@ -52,7 +52,8 @@ fn a_fault_is_told_with_who_provides_the_memory_and_a_slow_file_with_its_path() 
 fn engine(kind: &str) -> crate::report::Report {
     let process = Process::start(Command::new("node").arg(script("node/engines.js")).arg(kind));
     process.wait_for_key("ready");
-    let watch = Watch::profile(process.pid());
+    // Its turns are of any length: those that are barely stalls may not be sampled on a busy machine.
+    let watch = Watch::profile_with(process.pid(), &["--threshold", "40ms"]);
     std::thread::sleep(Duration::from_secs(2) * slowness());
     watch.stop()
 }
