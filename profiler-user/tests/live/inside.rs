@@ -54,7 +54,7 @@ fn engine(kind: &str) -> crate::report::Report {
     process.wait_for_key("ready");
     // Its turns are of any length: those that are barely stalls may not be sampled on a busy machine.
     let watch = Watch::profile_with(process.pid(), &["--threshold", "40ms"]);
-    std::thread::sleep(Duration::from_secs(2) * slowness());
+    std::thread::sleep(Duration::from_secs(4) * slowness());
     watch.stop()
 }
 
@@ -67,7 +67,8 @@ fn v8_s_collector_and_its_regular_expressions_are_not_the_code_that_got_into_the
     for (kind, function) in [("gc", "v8::internal::"), ("regex", "v8::internal::NativeRegExp")] {
         let report = engine(kind);
         let mut told = 0;
-        for stall in report.blamed() {
+        // The collector has threads that its caller may wait for: a wait is not what is asked about.
+        for stall in report.blamed().into_iter().filter(|stall| stall.cause == "cpu") {
             let Some(detail) = stall.detail.as_deref() else { continue };
             // The one may collect a little, the other matches nothing.
             assert!(detail == kind || detail == "gc", "{stall:#?}");
