@@ -90,11 +90,13 @@ impl Watcher<'_> {
 
     /// Tells of stalls that still last: after 1 s, 2 s, 4 s …, or all of them at the end.
     pub(super) fn report_ongoing(&mut self, all: bool) -> Result<(), WatchError> {
-        let now = monotonic_ns();
-        self.report_stuck(now, all)?;
+        self.report_stuck(monotonic_ns(), all)?;
         let tids: Vec<u32> = self.loops.keys().copied().collect();
         for tid in tids {
             let Some(mut state) = self.kernel.thread(tid) else { continue };
+            // Telling of another stall takes a while: an earlier time would be before what the ledger
+            // has already.
+            let now = monotonic_ns();
             if state.phase() != Phase::Busy {
                 continue;
             }

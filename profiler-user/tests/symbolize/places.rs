@@ -5,10 +5,13 @@ use std::process::Command;
 
 use stallscope::binaries::ProcessMaps;
 
-use super::programs::{Program, Scratch, symbolizer, tool};
+use super::programs::{Program, Scratch, is_root, symbolizer, tool};
 
 #[test]
 fn a_deleted_binary_is_the_one_that_runs() {
+    if !is_root() {
+        return;
+    }
     let scratch = Scratch::new();
     let binary = scratch.compile("native.c", "native", &["-g", "-O2"]);
     let program = Program::start(&mut Command::new(&binary));
@@ -18,6 +21,9 @@ fn a_deleted_binary_is_the_one_that_runs() {
 
 #[test]
 fn a_replaced_binary_is_the_one_that_runs() {
+    if !is_root() {
+        return;
+    }
     let scratch = Scratch::new();
     let binary = scratch.compile("native.c", "native", &["-g", "-O2"]);
     let program = Program::start(&mut Command::new(&binary));
@@ -28,6 +34,9 @@ fn a_replaced_binary_is_the_one_that_runs() {
 
 #[test]
 fn another_root_has_its_own_debug_files() {
+    if !is_root() {
+        return;
+    }
     let scratch = Scratch::new();
     let flags = ["-g", "-O2", "-static", "-Wl,--build-id=0xabcdef0123456789"];
     let binary = scratch.compile("native.c", "native", &flags);
@@ -45,6 +54,9 @@ fn another_root_has_its_own_debug_files() {
 
 #[test]
 fn another_mount_namespace_is_seen_through() {
+    if !is_root() {
+        return;
+    }
     let scratch = Scratch::new();
     let binary = scratch.compile("native.c", "native", &["-g", "-O2"]);
     let script = format!(

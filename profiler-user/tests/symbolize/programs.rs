@@ -1,7 +1,7 @@
 //! Building and running the programs under test.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -57,6 +57,19 @@ pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().expect("the tool is installed");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether this is root, who may look through deleted files and into other roots; says that the
+/// running test did not happen otherwise, where the test harness does not capture it.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    let root = unsafe { libc::geteuid() == 0 };
+    if !root {
+        let thread = std::thread::current();
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED: needs root ({})", thread.name().unwrap_or("?"));
+    }
+    root
 }
 
 pub(crate) fn tool(name: &str, args: &[&dyn AsRef<OsStr>]) -> String {
