@@ -10,6 +10,7 @@ use crate::load::{get_ok, loopback};
 use crate::process::{Process, unix_ns};
 use crate::pythons::Python;
 use crate::report::{Report, Stall};
+use crate::truth::lies_in;
 use crate::upstream::Upstream;
 
 /// One call that kept a thread busy, as the program that made it measured it.
@@ -24,19 +25,10 @@ pub(crate) struct Call {
     pub(crate) function: String,
 }
 
-/// Clocks of two processes, read at different moments.
-const CLOCK_SLACK_NS: u64 = 5_000_000;
-
 impl Call {
-    fn end(&self) -> u64 {
-        self.start_unix_ns + self.duration_ns
-    }
-
     /// Whether it was made in that stall.
     pub(crate) fn is_in(&self, stall: &Stall) -> bool {
-        self.tid == stall.tid
-            && stall.start_unix_ns <= self.start_unix_ns + CLOCK_SLACK_NS
-            && self.end() <= stall.start_unix_ns + stall.duration_ns + CLOCK_SLACK_NS
+        lies_in(self.tid, self.start_unix_ns, self.duration_ns, stall)
     }
 
     /// Whether a place in the source is its own.

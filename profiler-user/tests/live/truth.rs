@@ -17,6 +17,13 @@ pub(crate) struct Truth {
 /// Clocks of two processes, read at different moments, and a runtime that rounds to milliseconds.
 const CLOCK_SLACK_NS: u64 = 5_000_000;
 
+/// Whether something that a thread did happened inside a stall's turn.
+pub(crate) fn lies_in(tid: u64, start_unix_ns: u64, duration_ns: u64, stall: &Stall) -> bool {
+    tid == stall.tid
+        && stall.start_unix_ns <= start_unix_ns + CLOCK_SLACK_NS
+        && start_unix_ns + duration_ns <= stall.start_unix_ns + stall.duration_ns + CLOCK_SLACK_NS
+}
+
 impl Truth {
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let json: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -31,15 +38,9 @@ impl Truth {
         })
     }
 
-    fn end(&self) -> u64 {
-        self.start_unix_ns + self.duration_ns
-    }
-
     /// Whether the call happened inside that stall's turn.
     pub(crate) fn is_in(&self, stall: &Stall) -> bool {
-        self.tid == stall.tid
-            && stall.start_unix_ns <= self.start_unix_ns + CLOCK_SLACK_NS
-            && self.end() <= stall.start_unix_ns + stall.duration_ns + CLOCK_SLACK_NS
+        lies_in(self.tid, self.start_unix_ns, self.duration_ns, stall)
     }
 
     /// The cause that this program's blocking call must be given.
