@@ -8,6 +8,7 @@ use profiler_common::turn::{LoopStats, ThreadState};
 
 use crate::aggregate::{Health, LoopSummary};
 use crate::attach::Kernel;
+use crate::events::monotonic_ns;
 use crate::session::not_stalls::NotStalls;
 use crate::session::pipeline::Pipeline;
 use crate::stalls::{Cause, Ledger};
@@ -38,12 +39,11 @@ pub(super) fn retire(kernel: &Kernel, tid: u32, known: &mut KnownLoop, now_ns: u
     }
 }
 
-/// One line per loop, as of `now_ns`.
+/// One line per loop, each as of the moment at which its state is read.
 pub(super) fn loops(
     kernel: &Kernel,
     pipeline: &mut Pipeline,
     known: &Loops,
-    now_ns: u64,
     threshold_ns: u64,
 ) -> Vec<LoopSummary> {
     let mut summaries = Vec::new();
@@ -52,6 +52,8 @@ pub(super) fn loops(
             Some((stats, histogram, until)) => (*stats, histogram.clone(), *until),
             None => {
                 let state = kernel.thread(tid);
+                // Not earlier: the state has all the time until it was read.
+                let now_ns = monotonic_ns();
                 let slot = state.map_or(0, |state| state.slot);
                 let stats = live_stats(kernel, state, known, now_ns, threshold_ns);
                 (stats, kernel.histogram(slot).unwrap_or_default(), now_ns)

@@ -221,8 +221,7 @@ impl Watcher<'_> {
             && self.last_interval.elapsed() >= interval
         {
             self.last_interval = Instant::now();
-            let now = monotonic_ns();
-            let loops = self.loop_summaries(now);
+            let loops = self.loop_summaries();
             self.outputs.interval(&loops)?;
         }
         if self.outputs.keep_time() && self.last_checkpoint.elapsed() >= Duration::from_secs(1) {
@@ -315,9 +314,9 @@ impl Watcher<'_> {
         })
     }
 
-    fn loop_summaries(&mut self, now: u64) -> Vec<LoopSummary> {
+    fn loop_summaries(&mut self) -> Vec<LoopSummary> {
         let threshold_ns = self.settings.threshold_ns;
-        summary::loops(&self.kernel, &mut self.pipeline, &self.loops, now, threshold_ns)
+        summary::loops(&self.kernel, &mut self.pipeline, &self.loops, threshold_ns)
     }
 
     pub(super) fn exit_status(&self, child: Option<&mut Child>) -> String {
@@ -382,7 +381,7 @@ impl Watcher<'_> {
         Summary {
             pools: self.pools.summaries(),
             blockers: Vec::new(),
-            loops: self.loop_summaries(now),
+            loops: self.loop_summaries(),
             health,
             observed_ns: now.saturating_sub(self.began_ns),
             threshold_ns: self.settings.threshold_ns,
