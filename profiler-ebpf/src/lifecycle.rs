@@ -67,7 +67,8 @@ pub(crate) fn exec(old_tid: u32) {
         unsafe { (*target).flags = 0 };
     }
     if old_tid != tid {
-        let _ = THREADS.remove(old_tid);
+        // The thread that ran the call got its process's first id; user space removes the entry.
+        emit::event(KIND_EXIT, 0, tgid, old_tid, now, 0);
     }
     match target::thread(tid) {
         Some(state) => state.forget_phase(),

@@ -55,7 +55,11 @@ fn unsafe_current() -> u64 {
 /// A runtime's worker polls its next task: the turn of the task before ends.
 #[inline(always)]
 pub(crate) fn enter_task() {
-    let Some(state) = target::thread(unsafe_current() as u32) else { return };
+    let pid_tgid = unsafe_current();
+    if !target::may_be((pid_tgid >> 32) as u32) {
+        return;
+    }
+    let Some(state) = target::thread(pid_tgid as u32) else { return };
     if state.phase() == Phase::Unknown {
         return;
     }

@@ -18,7 +18,11 @@ const SAMPLES_PER_DOUBLING: u64 = 128;
 #[inline(always)]
 pub(crate) fn tick(ctx: *mut c_void) {
     // SAFETY: the helpers have no preconditions.
-    let (tid, now) = unsafe { (bpf_get_current_pid_tgid() as u32, bpf_ktime_get_ns()) };
+    let (pid_tgid, now) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
+    let tid = pid_tgid as u32;
+    if !target::may_be((pid_tgid >> 32) as u32) {
+        return;
+    }
     let Some(state) = target::thread(tid) else { return };
     if state.guard != 0 {
         return;

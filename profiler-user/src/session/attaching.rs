@@ -95,6 +95,7 @@ impl<'a> Watcher<'a> {
             governor,
             began: now,
             began_ns: monotonic_ns(),
+            ended_ns: None,
             last_decision: now,
             last_quota_look: now,
             last_interval: now,

@@ -90,13 +90,12 @@ impl Watcher<'_> {
 
     /// Tells of stalls that still last: after 1 s, 2 s, 4 s …, or all of them at the end.
     pub(super) fn report_ongoing(&mut self, all: bool) -> Result<(), WatchError> {
-        self.report_stuck(monotonic_ns(), all)?;
+        self.report_stuck(self.ended_ns.unwrap_or_else(monotonic_ns), all)?;
         let tids: Vec<u32> = self.loops.keys().copied().collect();
         for tid in tids {
             let Some(mut state) = self.kernel.thread(tid) else { continue };
-            // Telling of another stall takes a while: an earlier time would be before what the ledger
-            // has already.
-            let now = monotonic_ns();
+            // Telling of another stall takes a while: each has its own time.
+            let now = self.now_of(&state);
             if state.phase() != Phase::Busy {
                 continue;
             }

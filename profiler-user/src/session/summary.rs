@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler_common::counters::Counter;
 use profiler_common::histogram::{bounds, quantile};
-use profiler_common::turn::{LoopStats, ThreadState};
+use profiler_common::turn::{LoopStats, Phase, ThreadState};
 
 use crate::aggregate::{Health, LoopSummary};
 use crate::attach::Kernel;
@@ -29,36 +29,41 @@ pub(super) struct KnownLoop {
 /// All loops by thread.
 pub(super) type Loops = BTreeMap<u32, KnownLoop>;
 
+/// Where the states of loops are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct States<'a> {
+    pub(super) kernel: &'a Kernel,
+    /// Up to when everything was seen, if the watching has ended.
+    pub(super) ended_ns: Option<u64>,
+    pub(super) threshold_ns: u64,
+}
+
+/// The moment of which a state tells that was read just now: not earlier, for it has all the time
+/// until it was read. At the end of the watching a last event may have come a moment after that.
+pub(super) fn now_of(ended_ns: Option<u64>, state: &ThreadState) -> u64 {
+    ended_ns.map_or_else(monotonic_ns, |ended_ns| ended_ns.max(state.mark_ns))
+}
+
 /// Takes the final statistics of a loop that is about to be forgotten.
-pub(super) fn retire(kernel: &Kernel, tid: u32, known: &mut KnownLoop, now_ns: u64) {
+pub(super) fn retire(kernel: &Kernel, tid: u32, known: &mut KnownLoop) {
     if known.last.is_none()
         && let Some(state) = kernel.thread(tid)
     {
         let histogram = kernel.histogram(state.slot).unwrap_or_default();
-        known.last = Some((state.stats, histogram, now_ns));
+        known.last = Some((state.stats, histogram, monotonic_ns()));
     }
 }
 
 /// One line per loop, each as of the moment at which its state is read.
 pub(super) fn loops(
-    kernel: &Kernel,
+    states: &States<'_>,
     pipeline: &mut Pipeline,
     known: &Loops,
-    threshold_ns: u64,
 ) -> Vec<LoopSummary> {
     let mut summaries = Vec::new();
     for (&tid, known) in known {
-        let (mut stats, mut histogram, until) = match &known.last {
-            Some((stats, histogram, until)) => (*stats, histogram.clone(), *until),
-            None => {
-                let state = kernel.thread(tid);
-                // Not earlier: the state has all the time until it was read.
-                let now_ns = monotonic_ns();
-                let slot = state.map_or(0, |state| state.slot);
-                let stats = live_stats(kernel, state, known, now_ns, threshold_ns);
-                (stats, kernel.histogram(slot).unwrap_or_default(), now_ns)
-            }
-        };
+        let (mut stats, mut histogram, until) =
+            known.last.clone().unwrap_or_else(|| states.read(tid, known));
         pipeline.not_stalls.correct(tid, &mut stats, &mut histogram);
         let active = stats.busy_ns + stats.parked_ns;
         summaries.push(LoopSummary {
@@ -100,51 +105,66 @@ fn capped(histogram: &[u64], q: f64, stats: &LoopStats) -> u64 {
     quantile(histogram, q).min(stats.max_ns)
 }
 
-/// The statistics with the park that has not ended yet.
-fn live_stats(
-    kernel: &Kernel,
-    state: Option<ThreadState>,
-    known: &KnownLoop,
-    now_ns: u64,
-    threshold_ns: u64,
-) -> LoopStats {
-    let Some(mut state) = state.filter(|state| state.stats.since_ns != 0) else {
-        if let Some((cause, since_ns)) = known.stuck {
-            // In one and the same sleep of a turn since before stallscope attached.
+impl States<'_> {
+    /// The statistics, the histogram, and the moment of both.
+    fn read(&self, tid: u32, known: &KnownLoop) -> (LoopStats, Box<[u64]>, u64) {
+        let Some(state) = self.kernel.thread(tid) else {
+            // It was never at rest: nothing is known, and nothing made up.
+            let now_ns = self.ended_ns.unwrap_or_else(monotonic_ns);
+            return (LoopStats::default(), Box::default(), now_ns);
+        };
+        let now_ns = now_of(self.ended_ns, &state);
+        let histogram = self.kernel.histogram(state.slot).unwrap_or_default();
+        (self.live_stats(state, known, now_ns), histogram, now_ns)
+    }
+
+    /// The statistics with the turn or the park that has not ended yet.
+    fn live_stats(&self, mut state: ThreadState, known: &KnownLoop, now_ns: u64) -> LoopStats {
+        if state.stats.since_ns == 0 {
+            return known.unseen(now_ns);
+        }
+        let mut in_disguise = None;
+        if self.kernel.is_parked(&state) {
+            in_disguise = state.sleep_was_park(0);
+        }
+        let mut stats = state.stats;
+        if let Some(turn) = in_disguise.filter(|turn| turn.ns >= self.threshold_ns) {
+            stats.stalls += 1;
+            stats.stalled_ns += turn.ns;
+        }
+        if state.phase() == Phase::Busy {
+            // The turn that has not ended: busy time, though neither a turn nor a stall yet.
+            state.settle(now_ns);
+            let turn = &state.record.turn;
+            stats.busy_ns += now_ns.saturating_sub(turn.start_ns);
+            for (total, spent) in stats.ledger.iter_mut().zip(turn.ledger) {
+                *total += spent;
+            }
+        }
+        if state.phase() == Phase::Parked {
+            stats.parked_ns += now_ns.saturating_sub(state.park_ns);
+        }
+        stats
+    }
+}
+
+impl KnownLoop {
+    /// Of a thread that has had no event since stallscope attached.
+    fn unseen(&self, now_ns: u64) -> LoopStats {
+        if let Some((cause, since_ns)) = self.stuck {
+            // In one and the same sleep of a turn.
             let busy_ns = now_ns.saturating_sub(since_ns);
             let mut ledger = [0; profiler_common::cause::COUNT];
             ledger[cause as usize] = busy_ns;
             return LoopStats { since_ns, busy_ns, ledger, ..LoopStats::default() };
         }
-        // Parked since before stallscope attached, and not woken once.
-        return LoopStats {
-            since_ns: known.since_ns,
-            parked_ns: now_ns.saturating_sub(known.since_ns),
+        // Parked, and not woken once.
+        LoopStats {
+            since_ns: self.since_ns,
+            parked_ns: now_ns.saturating_sub(self.since_ns),
             ..LoopStats::default()
-        };
-    };
-    let mut in_disguise = None;
-    if kernel.is_parked(&state) {
-        in_disguise = state.sleep_was_park(0);
-    }
-    let mut stats = state.stats;
-    if let Some(turn) = in_disguise.filter(|turn| turn.ns >= threshold_ns) {
-        stats.stalls += 1;
-        stats.stalled_ns += turn.ns;
-    }
-    if state.phase() == profiler_common::turn::Phase::Busy {
-        // The turn that has not ended: busy time, though neither a turn nor a stall yet.
-        state.settle(now_ns);
-        let turn = &state.record.turn;
-        stats.busy_ns += now_ns.saturating_sub(turn.start_ns);
-        for (total, spent) in stats.ledger.iter_mut().zip(turn.ledger) {
-            *total += spent;
         }
     }
-    if state.phase() == profiler_common::turn::Phase::Parked {
-        stats.parked_ns += now_ns.saturating_sub(state.park_ns);
-    }
-    stats
 }
 
 /// How the measurement went.

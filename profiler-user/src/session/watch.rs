@@ -131,6 +131,7 @@ pub async fn watch(
             break Ended::Interrupted;
         }
     };
+    watcher.freeze()?;
     while watcher.drain(ring.get_mut(), usize::MAX)? > 0 {}
     watcher.report_ongoing(true)?;
     watcher.drain(ring.get_mut(), usize::MAX)?;

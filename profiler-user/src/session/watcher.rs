@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use aya::maps::{MapData, RingBuf};
 use profiler_common::arch::UserRegs;
 use profiler_common::config::{EPOLL_KEY, FUTEX_IDLE, FUTEX_LOCK, FUTEX_PARK, FutexKey};
+use profiler_common::turn::ThreadState;
 
 use super::command::Child;
 use super::event_stream::StreamRecorder;
@@ -14,7 +15,7 @@ use super::governor::Governor;
 use super::outputs::Outputs;
 use super::parked::ParkedTurns;
 use super::pipeline::Pipeline;
-use super::summary::{self, KnownLoop, Loops};
+use super::summary::{self, KnownLoop, Loops, States};
 use super::watch::{Outcome, Settings, WatchError};
 use crate::aggregate::{Aggregate, Ended, LoopSummary, Pools, Summary, Unfinished};
 use crate::attach::{Boundaries, Kernel, cgroup, proc};
@@ -50,6 +51,8 @@ pub(super) struct Watcher<'a> {
     pub(super) armed: bool,
     pub(super) began: Instant,
     pub(super) began_ns: u64,
+    /// Up to when everything was seen, once the watching has ended.
+    pub(super) ended_ns: Option<u64>,
     pub(super) last_decision: Instant,
     pub(super) last_quota_look: Instant,
     pub(super) last_interval: Instant,
@@ -139,7 +142,7 @@ impl Watcher<'_> {
             }
             Event::Exit { tid, .. } => {
                 if let Some(known) = self.loops.get_mut(tid) {
-                    summary::retire(&self.kernel, *tid, known, monotonic_ns());
+                    summary::retire(&self.kernel, *tid, known);
                 }
                 self.kernel.forget_thread(*tid);
                 self.found_asleep.remove(tid);
@@ -316,7 +319,21 @@ impl Watcher<'_> {
 
     fn loop_summaries(&mut self) -> Vec<LoopSummary> {
         let threshold_ns = self.settings.threshold_ns;
-        summary::loops(&self.kernel, &mut self.pipeline, &self.loops, threshold_ns)
+        let states = States { kernel: &self.kernel, ended_ns: self.ended_ns, threshold_ns };
+        summary::loops(&states, &mut self.pipeline, &self.loops)
+    }
+
+    /// Ends the watching at one moment for all threads. What is read of the kernel side from then on
+    /// agrees with itself, and with the records that still wait.
+    pub(super) fn freeze(&mut self) -> Result<(), WatchError> {
+        self.ended_ns = Some(self.kernel.freeze()?);
+        Ok(())
+    }
+
+    /// The moment of which a state tells that was read just now. Not earlier: the state has all the
+    /// time until it was read.
+    pub(super) fn now_of(&self, state: &ThreadState) -> u64 {
+        summary::now_of(self.ended_ns, state)
     }
 
     pub(super) fn exit_status(&self, child: Option<&mut Child>) -> String {
@@ -343,7 +360,7 @@ impl Watcher<'_> {
 
     /// How everything stands, but for the blockers.
     fn summary(&mut self, ended: Ended) -> Summary {
-        let now = monotonic_ns();
+        let now = self.ended_ns.unwrap_or_else(monotonic_ns);
         let mut warnings = self.warnings.clone();
         if let Some(error) = self.kernel.task_poll_error() {
             warnings.push(format!("task polls are not seen, turns may hold several: {error}"));

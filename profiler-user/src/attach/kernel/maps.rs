@@ -1,5 +1,7 @@
 //! The maps that both sides share: targets, threads, futexes, captures, counters.
 
+use std::time::Duration;
+
 use aya::maps::{Array, HashMap, MapError, PerCpuArray};
 use aya::programs::PerfEvent;
 use profiler_common::capture::{BUFFERS, Capture};
@@ -10,9 +12,18 @@ use profiler_common::python::{Python, PythonStack};
 use profiler_common::turn::{Phase, ThreadState};
 
 use super::{Kernel, KernelError, TICK, program};
+use crate::events::monotonic_ns;
 
 /// Length of the kernel's cheap filter by process id.
 const FILTER_BYTES: usize = 1 << 16;
+/// How often a state is read until it was at rest: 10 ms in all.
+const READ_ATTEMPTS: u32 = 100;
+/// The first of them without a pause.
+const READS_AT_ONCE: u32 = 4;
+/// The pause between the others.
+const READ_PAUSE: Duration = Duration::from_micros(50);
+/// What a program needs at most to end that has begun already.
+const IN_FLIGHT: Duration = Duration::from_millis(2);
 
 impl Kernel {
     pub(super) fn map_mut<'a, M>(&'a mut self, name: &'static str) -> Result<M, KernelError>
@@ -93,10 +104,14 @@ impl Kernel {
         Ok(hits.map_or(0, |(_, hits)| *hits))
     }
 
-    /// A consistent copy of a thread's state; `None` if it is not watched, or never at rest.
+    /// A consistent copy of a thread's state; `None` if it is not watched, or not once at rest for as
+    /// long as a program may take (a capture is some 100 us, and the host may stop its CPU meanwhile).
     #[must_use]
     pub fn thread(&self, tid: u32) -> Option<ThreadState> {
-        for _ in 0..4 {
+        for attempt in 0..READ_ATTEMPTS {
+            if attempt >= READS_AT_ONCE {
+                std::thread::sleep(READ_PAUSE);
+            }
             let first = self.threads.get(&tid, 0).ok()?;
             let second = self.threads.get(&tid, 0).ok()?;
             if first.version == second.version && first.version % 2 == 0 {
@@ -104,6 +119,19 @@ impl Kernel {
             }
         }
         None
+    }
+
+    /// Ends the watching: no program changes a state or sends a record from then on. Returns the
+    /// moment up to which everything was seen.
+    ///
+    /// # Errors
+    /// The map can't be written.
+    pub fn freeze(&mut self) -> Result<u64, KernelError> {
+        let seen_until = monotonic_ns();
+        let mut filter: Array<_, [u8; FILTER_BYTES]> = self.map_mut("FILTER")?;
+        filter.set(0, [0; FILTER_BYTES], 0)?;
+        std::thread::sleep(IN_FLIGHT);
+        Ok(seen_until)
     }
 
     /// Forgets a thread and frees its slot.
