@@ -43,7 +43,14 @@ impl<'a> Watcher<'a> {
         pipeline.processes.leave_python(!settings.python);
         // Reading symbols and verifying programs take about as long, and know nothing of each other.
         let (polls, kernel) = std::thread::scope(|scope| {
-            let read = scope.spawn(|| pipeline.prepare(pids));
+            let exact = settings.boundaries != cli::Boundaries::Sched;
+            let (tell, told) = std::sync::mpsc::channel();
+            let pipeline = &mut pipeline;
+            let read = scope.spawn(move || {
+                let polls = pipeline.prepare(pids);
+                let _ = tell.send(polls.iter().any(|(_, offsets)| !offsets.is_empty()));
+                polls
+            });
             let kernel = Kernel::load(&KernelOptions {
                 threshold_ns: settings.threshold_ns,
                 sample_rate: settings.sample_rate,
@@ -53,7 +60,7 @@ impl<'a> Watcher<'a> {
                 follow_forks: true,
             })
             .and_then(|mut kernel| {
-                kernel.verify()?;
+                kernel.verify(exact, move || told.recv().unwrap_or(false))?;
                 Ok(kernel)
             });
             (read.join(), kernel)

@@ -5,7 +5,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeScope};
 use aya::programs::{BtfTracePoint, FEntry, UProbe};
 use profiler_common::arch::park_functions;
 
-use super::{Kernel, KernelError, program};
+use super::{Kernel, KernelError, SYS_ENTER, program};
 use crate::events::monotonic_ns;
 
 pub(super) const TASK_POLL: &str = "task_poll";
@@ -34,38 +34,8 @@ impl Boundaries {
 }
 
 impl Kernel {
-    /// Has the kernel verify the programs of one kind of boundaries.
-    ///
-    /// # Errors
-    /// A program is refused.
-    pub fn verify_boundaries(&mut self, boundaries: Boundaries) -> Result<(), KernelError> {
-        match boundaries {
-            Boundaries::Fentry => {
-                for (name, function) in self.park_functions() {
-                    self.load_fentry(name, function)?;
-                }
-                Ok(())
-            }
-            Boundaries::SysEnter => self.load_tracepoint("sys_enter"),
-            Boundaries::Sched => Ok(()),
-        }
-    }
-
-    fn load_fentry(
-        &mut self,
-        name: &'static str,
-        function: &'static str,
-    ) -> Result<(), KernelError> {
-        let refused = |source| KernelError::Program { program: name, source };
-        let program: &mut FEntry = program(&mut self.ebpf, name)?;
-        if program.fd().is_err() {
-            program.load(function, &self.btf).map_err(refused)?;
-        }
-        Ok(())
-    }
-
     /// The park functions that this kernel has, by program.
-    fn park_functions(&self) -> Vec<(&'static str, &'static str)> {
+    pub(super) fn park_functions(&self) -> Vec<(&'static str, &'static str)> {
         let there = |&(_, function): &(_, &str)| self.types.has_function(function);
         park_functions().into_iter().filter(there).collect()
     }
@@ -102,7 +72,7 @@ impl Kernel {
         }
         self.detach_task_polls();
         if let Some(link) = self.sys_enter_link.take()
-            && let Ok(program) = program::<BtfTracePoint>(&mut self.ebpf, "sys_enter")
+            && let Ok(program) = program::<BtfTracePoint>(&mut self.ebpf, SYS_ENTER)
         {
             let _ = program.detach(link);
         }
@@ -133,9 +103,6 @@ impl Kernel {
             offsets.iter().try_for_each(|&offset| self.attach_task_poll(pid, offset))
         });
         self.task_polls = points;
-        if !self.task_links.is_empty() {
-            self.price_breakpoint();
-        }
         attached
     }
 
@@ -151,10 +118,8 @@ impl Kernel {
         let Some(scope) = std::num::NonZeroU32::new(pid).map(UProbeScope::OneProcess) else {
             return Ok(());
         };
+        self.load_task_poll()?;
         let program: &mut UProbe = program(&mut self.ebpf, TASK_POLL)?;
-        if program.fd().is_err() {
-            program.load().map_err(refused)?;
-        }
         let location = UProbeAttachLocation::AbsoluteOffset(offset);
         let link = program.attach(location, format!("/proc/{pid}/exe"), scope).map_err(refused)?;
         self.task_links.push(link);
@@ -196,7 +161,7 @@ impl Kernel {
     }
 
     fn attach_sys_enter(&mut self) -> Result<(), KernelError> {
-        self.sys_enter_link = Some(self.attach_tracepoint("sys_enter")?);
+        self.sys_enter_link = Some(self.attach_tracepoint(SYS_ENTER)?);
         Ok(())
     }
 }

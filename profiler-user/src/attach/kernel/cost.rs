@@ -12,7 +12,7 @@ use aya::programs::{ProgramError, UProbe};
 use aya::sys::{Stats, enable_stats};
 
 use super::boundaries::TASK_POLL;
-use super::{Kernel, program};
+use super::{Kernel, SYS_ENTER, program};
 
 /// Breakpoints whose price is taken together, and how often: the cheapest time counts, as nothing
 /// but interruptions makes them dearer.
@@ -37,6 +37,9 @@ impl Kernel {
     /// Begins to measure what boundaries cost. `false` where the kernel keeps no account (before
     /// Linux 5.8).
     pub fn begin_cost(&mut self) -> bool {
+        if !self.task_links.is_empty() {
+            self.price_breakpoint();
+        }
         let Ok(account) = enable_stats(Stats::RunTime) else { return false };
         let before = self.account();
         self.cost = Some(CostWindow { began: Instant::now(), before, _account: account });
@@ -57,7 +60,7 @@ impl Kernel {
         let mut sum = Account::default();
         for (name, program) in self.ebpf.programs() {
             let breakpoint = name == TASK_POLL;
-            if !(breakpoint || name == "sys_enter" || name.starts_with("park_")) {
+            if !(breakpoint || name == SYS_ENTER || name.starts_with("park_")) {
                 continue;
             }
             // Programs that are not loaded have run for no time.
@@ -71,7 +74,7 @@ impl Kernel {
     }
 
     /// Measures what a breakpoint costs besides the program, on a function of our own.
-    pub(super) fn price_breakpoint(&mut self) {
+    fn price_breakpoint(&mut self) {
         if self.breakpoint_ns > 0.0 {
             return;
         }

@@ -1,6 +1,7 @@
 //! The kernel side, loaded: programs, links and maps. The only module that links programs.
 //!
 //! - `boundaries`: programs that are armed and disarmed while others run.
+//! - `verify`: the kernel's verifier, ahead of everything else.
 //! - `cost`: what they cost, by the kernel's own account.
 //! - `maps`: what both sides share.
 //! - `error`: why it could not be set up.
@@ -9,6 +10,7 @@ mod boundaries;
 mod cost;
 mod error;
 mod maps;
+mod verify;
 
 use std::collections::HashMap as Table;
 use std::io::Read as _;
@@ -53,6 +55,8 @@ const SCHEDULER: [&str; 5] = [
     "sched_switch",
 ];
 const TICK: &str = "cpu_tick";
+const SYS_ENTER: &str = "sys_enter";
+const SNAPSHOT: &str = "snapshot_tasks";
 /// Who sends a signal that stops: good to know, but nothing depends on it.
 const SIGNAL: &str = "signal_generate";
 
@@ -178,29 +182,6 @@ impl Kernel {
         Ok(RingBuf::try_from(map)?)
     }
 
-    /// Has the kernel verify the programs that every run needs: what takes time comes before
-    /// anything is attached.
-    ///
-    /// # Errors
-    /// A program is refused.
-    pub fn verify(&mut self) -> Result<(), KernelError> {
-        // The tick takes as long as the rest together, and the verifier is no lock.
-        let btf = &self.btf;
-        let (ticks, others): (Vec<_>, Vec<_>) =
-            self.ebpf.programs_mut().partition(|(name, _)| *name == TICK);
-        std::thread::scope(|scope| {
-            let tick = scope.spawn(|| ticks.into_iter().try_for_each(|(_, tick)| load_tick(tick)));
-            for (name, program) in others {
-                if let Some(known) = SCHEDULER.into_iter().find(|known| *known == name) {
-                    load_tracepoint(program, known, btf)?;
-                } else if name == SIGNAL {
-                    let _ = load_tracepoint(program, SIGNAL, btf);
-                }
-            }
-            tick.join().unwrap_or(Err(KernelError::Mismatch(TICK)))
-        })
-    }
-
     /// Attaches the programs that every run needs: scheduler and lifecycle.
     ///
     /// # Errors
@@ -217,32 +198,6 @@ impl Kernel {
     #[must_use]
     pub const fn signals_seen(&self) -> bool {
         self.signals_seen
-    }
-
-    /// Names of the programs of [`Self::verify`].
-    pub const SCHEDULER_PROGRAMS: [&'static str; 7] =
-        [SCHEDULER[0], SCHEDULER[1], SCHEDULER[2], SCHEDULER[3], SCHEDULER[4], SIGNAL, TICK];
-
-    /// Has the kernel verify one of [`Self::SCHEDULER_PROGRAMS`]. Gives the instructions that its
-    /// verifier followed, where it tells (Linux 5.16).
-    ///
-    /// # Errors
-    /// The program is refused.
-    pub fn verify_one(&mut self, name: &'static str) -> Result<Option<u32>, KernelError> {
-        let refused = |source| KernelError::Program { program: name, source };
-        if name == TICK {
-            let tick: &mut PerfEvent = program(&mut self.ebpf, TICK)?;
-            tick.load().map_err(refused)?;
-            return Ok(tick.info().map_err(refused)?.verified_instruction_count());
-        }
-        self.load_tracepoint(name)?;
-        let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-        Ok(program.info().map_err(refused)?.verified_instruction_count())
-    }
-
-    fn load_tracepoint(&mut self, name: &'static str) -> Result<(), KernelError> {
-        let program = self.ebpf.program_mut(name).ok_or(KernelError::Mismatch(name))?;
-        load_tracepoint(program, name, &self.btf)
     }
 
     fn attach_tracepoint(
@@ -281,12 +236,9 @@ impl Kernel {
     /// # Errors
     /// The kernel has no task iterator (before Linux 5.8), or refuses it.
     pub fn snapshot(&mut self) -> Result<(), KernelError> {
-        const NAME: &str = "snapshot_tasks";
-        let refused = |source| KernelError::Program { program: NAME, source };
-        let program: &mut Iter = program(&mut self.ebpf, NAME)?;
-        if program.fd().is_err() {
-            program.load("task", &self.btf).map_err(refused)?;
-        }
+        let refused = |source| KernelError::Program { program: SNAPSHOT, source };
+        self.load_snapshot()?;
+        let program: &mut Iter = program(&mut self.ebpf, SNAPSHOT)?;
         let link = program.attach().map_err(refused)?;
         let link = program.take_link(link).map_err(refused)?;
         let mut file = link
@@ -319,25 +271,6 @@ where
         .ok_or(KernelError::Mismatch(name))?
         .try_into()
         .map_err(|source| KernelError::Program { program: name, source })
-}
-
-fn load_tracepoint(
-    program: &mut Program,
-    name: &'static str,
-    btf: &Btf,
-) -> Result<(), KernelError> {
-    let refused = |source| KernelError::Program { program: name, source };
-    let program: &mut BtfTracePoint = program.try_into().map_err(refused)?;
-    if program.fd().is_err() {
-        program.load(name, btf).map_err(refused)?;
-    }
-    Ok(())
-}
-
-fn load_tick(program: &mut Program) -> Result<(), KernelError> {
-    let refused = |source| KernelError::Program { program: TICK, source };
-    let program: &mut PerfEvent = program.try_into().map_err(refused)?;
-    program.load().map_err(refused)
 }
 
 fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfError> {
@@ -388,7 +321,8 @@ mod tests {
         };
         let mut kernel = Kernel::load(&options).expect("load");
         let arm = |kernel: &mut Kernel| kernel.arm(Boundaries::SysEnter);
-        for step in [Kernel::verify, Kernel::attach_scheduler, arm, Kernel::snapshot] {
+        let verify = |kernel: &mut Kernel| kernel.verify(true, || true);
+        for step in [verify, Kernel::attach_scheduler, arm, Kernel::snapshot] {
             if let Err(error) = step(&mut kernel) {
                 let mut text = String::new();
                 let mut source: Option<&dyn std::error::Error> = Some(&error);
