@@ -145,6 +145,14 @@ pub fn waiting(pid: u32, tid: u32) -> Waiting {
     }
 }
 
+/// The instruction at which a sleeping thread will go on; none if it runs.
+#[must_use]
+pub fn sleeps_at(pid: u32, tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let (_, address) = text.trim_end().rsplit_once(' ')?;
+    u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()
+}
+
 /// A thread's id in the innermost namespace of process ids that it is in.
 #[must_use]
 pub fn innermost_tid(pid: u32, tid: u32) -> Option<u32> {

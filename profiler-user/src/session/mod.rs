@@ -35,6 +35,7 @@ mod outputs;
 mod parked;
 mod pipeline;
 mod pools;
+mod preparing;
 mod processes;
 mod summary;
 mod waits;

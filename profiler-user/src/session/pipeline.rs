@@ -151,21 +151,6 @@ impl Pipeline {
         }
     }
 
-    /// Reads what will be needed of the targets: mappings, symbols, and the debug information of
-    /// runtimes whose parks are told by it. Returns where each one begins to poll a task.
-    pub(super) fn prepare(&mut self, pids: &[u32]) -> Vec<(u32, Vec<u64>)> {
-        let mut polls = Vec::new();
-        for &pid in pids {
-            polls.push((pid, self.processes.task_polls(pid, &mut self.symbolizer)));
-            let process = self.processes.get(pid, &mut self.symbolizer);
-            let code = process.maps.all().iter().find(|m| m.executable && m.is_file());
-            if let Some(code) = code.filter(|_| process.runtime.parks_in_futex) {
-                self.symbolizer.frames(&process.maps, code.start);
-            }
-        }
-        polls
-    }
-
     /// Takes note of where a process's runtime begins to poll a task. If it has tasks and that is not
     /// known, what happens between two parks may be many polls.
     pub fn task_polls_found(&mut self, pid: u32, polls: Vec<u64>) {

@@ -110,6 +110,11 @@ impl Symbolizer {
         frames
     }
 
+    /// Reads what [`frames`](Self::frames) will need of the binary at an address.
+    pub fn read_module(&mut self, maps: &ProcessMaps, address: u64) {
+        self.find_frames(maps, address);
+    }
+
     fn find_frames(&mut self, maps: &ProcessMaps, lookup: u64) -> Vec<Frame> {
         let Some(mapping) = maps.find(lookup) else {
             return vec![unnamed(Arc::from(format!("{lookup:#x}")), None, false)];
