@@ -1,6 +1,7 @@
 //! One observation from beginning to end: wires the parts together.
 //!
 //! - `processes`: who is watched.
+//! - `preparing`: what is read of them while the kernel verifies the programs.
 //! - `pipeline`: events to stalls, without the kernel; what a replay runs.
 //! - `walking`: one stack, unwound.
 //! - `naming`: captured stacks to named ones.

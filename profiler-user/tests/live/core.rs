@@ -124,10 +124,9 @@ fn two_thousand_short_sleeps_are_one_stall() {
     assert_eq!(report.health.lost_events, 0);
 }
 
-/// Attaches to a service that has hung for five seconds and wants the line at once: within a second on a
-/// quiet machine, with room for a noisy one.
+/// Attaches to a service that has hung for `before` and wants the line within a second.
 #[test]
-fn what_is_already_stuck_is_named_at_once() {
+fn what_is_already_stuck_is_named_within_a_second() {
     let Some(_turn) = enter() else { return };
     let service = start_axum();
     get_ok(service.address, "/healthy");
@@ -147,7 +146,8 @@ fn what_is_already_stuck_is_named_at_once() {
             panic!("not named: {}{}", watch.process.stdout(), watch.process.stderr())
         });
     // An emulated CPU reads symbols more than ten times slower, and shares its host with others.
-    assert!(took <= Duration::from_secs(2) * slowness(), "named after {took:?}");
+    let bound = if slowness() == 1 { 1 } else { 2 * slowness() };
+    assert!(took <= Duration::from_secs(1) * bound, "named after {took:?}");
     assert!(stall.ongoing, "{stall:#?}");
     assert_eq!(stall.cause, "syscall", "{stall:#?}");
     let report = watch.stop();

@@ -176,9 +176,7 @@ impl Match<'_> {
         // A handler that blocks computes too, and on a busy machine for longer than it should.
         let computes = self.truths.iter().any(|truth| truth.cause() == "cpu");
         let own = self.stall.ledger("cpu_ns") + self.stall.ledger("fault_ns");
-        // Where the call computes, the rest can't be told apart from it: some milliseconds when two
-        // noisy cores are shared with the profiler.
-        let besides = if computes { expected / 10 } else { own };
+        let besides = if computes { 0 } else { own };
         if !computes && calls == 1 {
             self.check_time_of_cause();
         }

@@ -48,7 +48,8 @@ impl Kernel {
             if boundaries {
                 scope.spawn(move || {
                     let mut parks = parks.into_iter();
-                    let first = parks.next().map(|(name, of, park)| load_fentry(park, name, of, btf));
+                    let first =
+                        parks.next().map(|(name, of, park)| load_fentry(park, name, of, btf));
                     if let Some(Ok(())) = first {
                         for (name, function, park) in parks {
                             scope.spawn(move || load_fentry(park, name, function, btf));
@@ -124,9 +125,7 @@ fn one<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Program, Ke
     ebpf.program_mut(name).ok_or(KernelError::Mismatch(name))
 }
 
-fn refused(
-    program: &'static str,
-) -> impl Fn(aya::programs::ProgramError) -> KernelError + Copy {
+fn refused(program: &'static str) -> impl Fn(aya::programs::ProgramError) -> KernelError + Copy {
     move |source| KernelError::Program { program, source }
 }
 
