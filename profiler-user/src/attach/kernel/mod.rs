@@ -118,15 +118,18 @@ impl Kernel {
     /// As [`Self::load`]; and an object that is none.
     pub fn load_object(object: &[u8], options: &KernelOptions) -> Result<Self, KernelError> {
         limits::raise_locked_memory();
-        // Read twice, by us and by aya: each takes as long as a tenth of the way to the first report.
-        let (types, btf) = std::thread::scope(|scope| {
+        // Read three times, by us, for the programs and by aya's loader for itself: each takes as long
+        // as a tenth of the way to the first report.
+        let (types, btf, mut loader) = std::thread::scope(|scope| {
             let btf = scope.spawn(Btf::from_sys_fs);
-            (KernelTypes::of_running_kernel(), btf.join())
+            let types = scope.spawn(KernelTypes::of_running_kernel);
+            let loader = EbpfLoader::new();
+            (types.join(), btf.join(), loader)
         });
-        let types = types?;
+        let types = types.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let btf = btf.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let config = config(&types, options)?;
-        let mut ebpf = EbpfLoader::new()
+        let mut ebpf = loader
             .btf(Some(&btf))
             .override_global("CONFIG", &config, true)
             .override_global("LAYOUT", &Layout::new(|of, field| types.offset(of, field).ok()), true)
