@@ -23,7 +23,7 @@ pub struct PoolSummary {
     pub threads: u32,
     /// How many it may have; `None` if that is not known.
     pub limit: Option<u32>,
-    /// Whether the limit is a conclusion, and was not read from the pool.
+    /// Whether the limit is a conclusion, and was not read from the pool itself.
     pub limit_inferred: bool,
     /// Most threads that worked at the same time.
     pub busy_max: u32,
@@ -68,6 +68,10 @@ pub struct PoolLook {
     pub busy: Vec<BusyThread>,
     /// Work that waits, where that can be seen.
     pub queued: Option<u64>,
+    /// Work that has a thread or is about to, where the pool says so.
+    pub taken: Option<u64>,
+    /// How many threads it may have, where the pool says so.
+    pub limit: Option<u32>,
     /// How many threads the pools of this kind may have if nobody changed that.
     pub default_limit: Option<u32>,
 }
@@ -130,24 +134,35 @@ impl Pools {
 }
 
 impl Pool {
+    /// Concludes the limit of a pool that does not tell it.
+    fn infer(summary: &mut PoolSummary, look: &PoolLook, all_work: bool) {
+        // A pool that has work waiting while all its threads work may not have more threads: it would
+        // have started one.
+        if all_work && look.queued.is_some_and(|queued| queued > 0) {
+            summary.limit = Some(look.threads);
+        } else if let Some(default) = look.default_limit {
+            // More threads than that, and somebody has raised the limit.
+            summary.limit = (summary.threads <= default).then_some(default);
+        }
+    }
+
     fn saw(&mut self, now_ns: u64, look: &PoolLook) {
         let summary = &mut self.summary;
         let busy = u32::try_from(look.busy.len()).unwrap_or(u32::MAX);
         summary.threads = summary.threads.max(look.threads);
         summary.queued_max = summary.queued_max.max(look.queued);
         let all_work = busy > 0 && busy >= look.threads;
-        // A pool that has work waiting while all its threads work may not have more threads: it would
-        // have started one.
-        let proved = all_work && look.queued.is_some_and(|queued| queued > 0);
-        if proved {
-            summary.limit = Some(look.threads);
-        } else if let Some(default) = look.default_limit {
-            // More threads than that, and somebody has raised the limit.
-            summary.limit = (summary.threads <= default).then_some(default);
-        }
-        let saturated = all_work
-            && (proved
-                || (look.queued.is_none() && summary.limit.is_some_and(|most| busy >= most)));
+        let saturated = if let Some(limit) = look.limit {
+            (summary.limit, summary.limit_inferred) = (Some(limit), false);
+            look.taken.unwrap_or(u64::from(busy)) >= u64::from(limit)
+        } else {
+            summary.limit_inferred = true;
+            Self::infer(summary, look, all_work);
+            let waits = look.queued.is_some_and(|queued| queued > 0);
+            all_work
+                && (waits
+                    || (look.queued.is_none() && summary.limit.is_some_and(|most| busy >= most)))
+        };
         match (saturated, self.saturated_since) {
             (true, None) => {
                 self.saturated_since = Some(now_ns);
@@ -215,7 +230,14 @@ mod tests {
     fn look(threads: u32, busy: usize, queued: Option<u64>, default: Option<u32>) -> PoolLook {
         let frames = vec![Frame::of_symbol(Arc::from("get"))];
         let thread = BusyThread { cause: Cause::Syscall, frames };
-        PoolLook { threads, busy: vec![thread; busy], queued, default_limit: default }
+        PoolLook {
+            threads,
+            busy: vec![thread; busy],
+            queued,
+            taken: None,
+            limit: None,
+            default_limit: default,
+        }
     }
 
     fn after(looks: &[PoolLook]) -> PoolSummary {
@@ -248,5 +270,21 @@ mod tests {
         assert_eq!((waiting.limit, waiting.saturated_ns, waiting.saturations), (Some(6), 1_000, 1));
         let idle = after(&[look(6, 6, Some(0), None), look(6, 2, Some(3), None)]);
         assert_eq!((idle.limit, idle.saturations, idle.queued_max), (None, 0, Some(3)));
+    }
+
+    #[test]
+    fn what_the_pool_says_counts_more_than_what_its_threads_look_like() {
+        let told = |taken: u64, limit: u32| PoolLook {
+            taken: Some(taken),
+            limit: Some(limit),
+            ..look(45, 39, Some(0), Some(40))
+        };
+        let raised = after(&[told(44, 50)]);
+        assert_eq!((raised.limit, raised.limit_inferred, raised.saturations), (Some(50), false, 0));
+        // Threads that are left from before the limit was lowered, or that have not begun yet.
+        let full = after(&[told(40, 40), told(40, 40)]);
+        assert_eq!((full.limit, full.saturations, full.saturated_ns), (Some(40), 1, 1_000));
+        let inferred = after(&[told(40, 40), look(40, 40, None, Some(40))]);
+        assert!(inferred.limit_inferred);
     }
 }

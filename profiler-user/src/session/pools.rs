@@ -7,7 +7,7 @@ use super::watcher::Watcher;
 use crate::aggregate::{BusyThread, PoolKey, PoolLook};
 use crate::attach::proc::{self, Waiting};
 use crate::events::monotonic_ns;
-use crate::runtimes::PoolKind;
+use crate::runtimes::{PoolKind, Worker};
 use crate::stalls::Cause;
 
 /// Time between two looks: a span of saturation is known as well as that.
@@ -26,12 +26,10 @@ impl Watcher<'_> {
             let mut looks: BTreeMap<PoolKey, PoolLook> = BTreeMap::new();
             for worker in self.pipeline.workers(pid) {
                 let key = (pid, worker.kind.name(), worker.pool);
-                let look = looks.entry(key).or_insert_with(|| PoolLook {
-                    threads: 0,
-                    busy: Vec::new(),
-                    queued: worker.queued,
-                    default_limit: (worker.kind == PoolKind::Anyio).then_some(ANYIO_DEFAULT),
-                });
+                if !looks.contains_key(&key) {
+                    looks.insert(key, self.look_at(pid, &worker));
+                }
+                let Some(look) = looks.get_mut(&key) else { continue };
                 look.threads += 1;
                 if !worker.frames.is_empty() {
                     let cause = match proc::waiting(pid, worker.tid) {
@@ -47,6 +45,20 @@ impl Watcher<'_> {
             for (key, look) in looks {
                 self.pools.saw(key, now, &look);
             }
+        }
+    }
+
+    /// What a pool says of itself, by one of its workers; no thread is counted yet.
+    fn look_at(&mut self, pid: u32, worker: &Worker) -> PoolLook {
+        let limiter =
+            if worker.kind == PoolKind::Anyio { self.pipeline.limiter(pid) } else { None };
+        PoolLook {
+            threads: 0,
+            busy: Vec::new(),
+            queued: limiter.map(|told| told.waiting).or(worker.queued),
+            taken: limiter.map(|told| told.borrowed),
+            limit: limiter.map(|told| told.total).or(worker.limit),
+            default_limit: (worker.kind == PoolKind::Anyio).then_some(ANYIO_DEFAULT),
         }
     }
 }

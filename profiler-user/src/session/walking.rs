@@ -5,7 +5,7 @@ use profiler_common::arch::UserRegs;
 use super::naming::name;
 use super::pipeline::Pipeline;
 use crate::events::{CaptureEvent, StackCopy};
-use crate::runtimes::{FutexUse, NamedPythonStack, Worker, classify_futex, stand_in};
+use crate::runtimes::{FutexUse, Limiter, NamedPythonStack, Worker, classify_futex, stand_in};
 use crate::symbolize::Frame;
 use crate::unwind::{Registers, StackEnd, UnwoundStack};
 
@@ -33,6 +33,12 @@ impl Pipeline {
     pub(super) fn workers(&mut self, pid: u32) -> Vec<Worker> {
         let process = self.processes.get(pid, &mut self.symbolizer);
         process.python.as_ref().map(|python| self.python.workers(python)).unwrap_or_default()
+    }
+
+    /// What the limiter of AnyIO's worker threads says.
+    pub(super) fn limiter(&mut self, pid: u32) -> Option<Limiter> {
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        self.python.limiter(process.python.as_ref()?)
     }
 
     /// What a sleep on a futex is, by the runtime of its process.

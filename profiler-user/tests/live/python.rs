@@ -304,8 +304,8 @@ fn a_pool_whose_threads_are_all_busy_is_told_with_the_line_they_are_at() {
         let [pool] = &report.pools[..] else { panic!("{python:?}: {:#?}", report.pools) };
         assert_eq!(pool.kind, "ThreadPoolExecutor");
         assert_eq!(
-            (pool.threads, pool.limit, pool.busy_max),
-            (3, Some(3), 3),
+            (pool.threads, pool.limit, pool.limit_inferred, pool.busy_max),
+            (3, Some(3), false, 3),
             "{python:?}: {pool:#?}"
         );
         assert!(pool.saturations > 0 && pool.saturated_ns > 500_000_000, "{pool:#?}");

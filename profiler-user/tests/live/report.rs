@@ -132,6 +132,7 @@ pub(crate) struct Pool {
     pub(crate) kind: String,
     pub(crate) threads: u64,
     pub(crate) limit: Option<u64>,
+    pub(crate) limit_inferred: bool,
     pub(crate) busy_max: u64,
     pub(crate) queued_max: Option<u64>,
     pub(crate) saturated_ns: u64,

@@ -9,6 +9,8 @@ pub(super) fn lines(pools: &[PoolSummary], columns: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     for pool in pools.iter().filter(|pool| pool.busy_max > 0) {
         let limit = match pool.limit {
+            // Nobody told; it shows in what the threads do.
+            Some(limit) if pool.limit_inferred => format!("~{limit}"),
             Some(limit) => limit.to_string(),
             None => "?".to_owned(),
         };

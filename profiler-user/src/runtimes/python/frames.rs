@@ -1,5 +1,6 @@
 //! One capture's frames with names.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use profiler_common::python::{
@@ -74,6 +75,8 @@ impl NamedPythonStack {
 pub struct PythonFrames {
     pub(super) codes: Codes,
     pub(super) threads: Threads,
+    /// AnyIO's limiters, by process.
+    pub(super) limiters: HashMap<u32, u64>,
     /// Frames whose code object was gone when its name was looked for.
     pub unresolved: u64,
     /// Stacks of holders that changed while they were read.
@@ -172,6 +175,7 @@ impl PythonFrames {
     pub fn forget(&mut self, pid: u32) {
         self.codes.forget(pid);
         self.threads.forget(pid);
+        self.limiters.remove(&pid);
     }
 }
 

@@ -95,11 +95,15 @@ impl Interpreter {
 
     /// `asyncio.tasks._current_tasks`
     fn current_tasks(&self) -> Option<u64> {
+        self.global("asyncio.tasks", "_current_tasks")
+    }
+
+    /// A variable of a module that the main interpreter has imported.
+    pub(super) fn global(&self, module: &str, name: &str) -> Option<u64> {
         let (memory, offsets) = (&self.memory, &self.offsets);
         let modules = memory.field(self.main, offsets.interp_modules)?;
-        let tasks = memory.lookup(offsets, modules, "asyncio.tasks")?;
-        let dict = memory.field(tasks, MODULE_DICT)?;
-        memory.lookup(offsets, dict, "_current_tasks")
+        let module = memory.lookup(offsets, modules, module)?;
+        memory.lookup(offsets, memory.field(module, MODULE_DICT)?, name)
     }
 
     /// Names of the modules that were imported, in any of its interpreters.

@@ -81,6 +81,13 @@ impl Memory {
     /// Keys and values of a dictionary that does not share its keys with others.
     pub(super) fn entries(&self, offsets: &Offsets, dict: u64) -> Option<Vec<(u64, u64)>> {
         let keys = self.field(dict, offsets.dict_keys)?;
+        let entries = self.table(offsets, keys)?;
+        Some(entries.into_iter().filter(|entry| entry.1 != 0).collect())
+    }
+
+    /// All entries of a dictionary's keys, in the order in which they were made. Values are zero where
+    /// they are kept elsewhere, or gone.
+    pub(super) fn table(&self, offsets: &Offsets, keys: u64) -> Option<Vec<(u64, u64)>> {
         let used = self.field(keys, offsets.keys_entries)?;
         if used > ENTRIES_MAX {
             return None;
@@ -108,7 +115,7 @@ impl Memory {
             let key = entry.len() - 16;
             (word(&entry[key..key + 8]), word(&entry[key + 8..]))
         };
-        Some(data.chunks_exact(words as usize * 8).map(entry).filter(|e| e.1 != 0).collect())
+        Some(data.chunks_exact(words as usize * 8).map(entry).collect())
     }
 
     /// The value of a text key.

@@ -7,6 +7,8 @@
 //! - `lines`: the line tables of each version.
 //! - `frames`: one capture's frames with names.
 //! - `outside`: the frames of a thread that sleeps, without the kernel side.
+//! - `attributes`: what instances were given.
+//! - `limits`: how many threads a pool may have.
 //! - `pools`: thread pools and their workers.
 //! - `threads`: which thread a `pthread_self` belongs to.
 //! - `merge`: interpreter's and native frames in one stack.
@@ -14,9 +16,11 @@
 //! The target is only read, through `/proc/PID/mem`. It runs meanwhile: everything that is read may
 //! be garbage, is bounded, and is believed only if it proves right.
 
+mod attributes;
 mod code;
 mod frames;
 mod interpreter;
+mod limits;
 mod lines;
 mod memory;
 mod merge;
@@ -27,5 +31,6 @@ mod threads;
 
 pub use frames::{NamedPythonStack, PythonCall, PythonFrames, PythonTask};
 pub use interpreter::Interpreter;
+pub use limits::Limiter;
 pub use merge::{NativeFrame, merge};
 pub use pools::{PoolKind, Worker};

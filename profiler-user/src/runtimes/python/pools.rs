@@ -10,6 +10,7 @@ use profiler_common::python::PythonFrame;
 use super::code::Code;
 use super::frames::{PythonFrames, is_shim, shown};
 use super::interpreter::Interpreter;
+use super::limits::Limiter;
 use crate::symbolize::Frame;
 
 /// What kind of pool a thread belongs to.
@@ -45,6 +46,8 @@ pub struct Worker {
     pub frames: Vec<Frame>,
     /// Work that waits in the queue it takes from, where that can be read.
     pub queued: Option<u64>,
+    /// How many threads its pool may have, where the pool says so.
+    pub limit: Option<u32>,
 }
 
 /// Objects of `Modules/_queuemodule.c`: up to 3.12 a list and a position in it, later a ring.
@@ -83,9 +86,14 @@ impl PythonFrames {
             PoolKind::Executor => inner.last().is_some_and(|(_, _, code)| is_work_item(code)),
             PoolKind::Anyio => inner.last().is_some_and(|(_, _, code)| !is_waiting(code)),
         };
-        let queue = match kind {
-            PoolKind::Executor => self.queue(of, frames[at].0)?,
-            PoolKind::Anyio => 0,
+        let frame = frames[at].0;
+        let (queue, limit) = match kind {
+            PoolKind::Executor => {
+                let executor = local(of, frame, |name| name.starts_with("weakref"));
+                let limit = executor.and_then(|reference| of.max_workers(reference));
+                (local(of, frame, |name| name == "_queue.SimpleQueue")?, limit)
+            }
+            PoolKind::Anyio => (0, None),
         };
         let shown = |(_, frame, code): &(u64, PythonFrame, Arc<Code>)| shown(Some(code), frame);
         Some(Worker {
@@ -94,18 +102,29 @@ impl PythonFrames {
             tid: self.threads.find(of, pthread)?,
             frames: if works { inner.iter().rev().map(shown).collect() } else { Vec::new() },
             queued: (queue != 0).then(|| length(of, queue)).flatten(),
+            limit,
         })
     }
 
-    /// The queue among the first local variables of a worker's outermost frame.
-    fn queue(&mut self, of: &Interpreter, frame: u64) -> Option<u64> {
-        (0..LOCALS).find_map(|index| {
-            let local = of.memory.field(frame, of.offsets.frame_locals + index * 8)? & !7;
-            let kind = of.memory.field(local, 8)?;
-            let name = of.memory.name_of_type(&of.offsets, kind)?;
-            (name == "_queue.SimpleQueue").then_some(local)
-        })
+    /// What AnyIO's limiter of worker threads says at this moment, where there is exactly one. It is
+    /// not looked for every time: that takes a while.
+    pub fn limiter(&mut self, of: &Interpreter) -> Option<Limiter> {
+        let known = self.limiters.get(&of.pid).copied();
+        if let Some(limiter) = known.and_then(|object| of.limiter(object)) {
+            return Some(limiter);
+        }
+        let object = of.find_limiter()?;
+        self.limiters.insert(of.pid, object);
+        of.limiter(object)
     }
+}
+
+/// The first of the first local variables of a frame whose type has such a name.
+fn local(of: &Interpreter, frame: u64, is_it: impl Fn(&str) -> bool) -> Option<u64> {
+    (0..LOCALS).find_map(|index| {
+        let local = of.memory.field(frame, of.offsets.frame_locals + index * 8)? & !7;
+        is_it(&of.type_name(local)?).then_some(local)
+    })
 }
 
 fn kind_of(code: &Code) -> Option<PoolKind> {
