@@ -33,6 +33,8 @@ static PYTHON_STACKS: Array<PythonStack> = Array::with_max_entries(128, 0);
 
 /// Threads and interpreters that are looked at to find a thread.
 const THREADS_MAX: u32 = 256;
+/// Interpreters whose locks are known.
+const INTERPRETERS_MAX: u32 = 64;
 /// Bits of a pointer to a code object that are tags.
 const TAGS: u64 = 7;
 /// Where every text object keeps its hash, since CPython 3.3.
@@ -67,25 +69,36 @@ fn stack_of(state: &ThreadState, buffer: u32) -> Option<&'static mut PythonStack
     stack((state.slot - 1) * BUFFERS + buffer)
 }
 
-/// The lock that a thread waits for, if the futex lies in one.
+/// Whether a futex lies in an interpreter's lock.
 #[inline(always)]
-pub(crate) fn lock_of(tgid: u32, tid: u32, futex: u64) -> Option<u64> {
-    let python = interpreter(tgid)?;
-    if python.gil == 0 {
-        return None;
-    }
+pub(crate) fn is_lock(tgid: u32, futex: u64) -> bool {
+    interpreter(tgid).is_some_and(|python| python.gil != 0) && python_lock(tgid, futex) != 0
+}
+
+/// The lock that a futex lies in, 0 if in none: interpreters beside the main one may have their own.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn python_lock(tgid: u32, futex: u64) -> u64 {
+    let Some(python) = interpreter(tgid) else { return 0 };
     let bytes = u64::from(python.gil_bytes);
     if futex.wrapping_sub(python.gil) < bytes {
-        return Some(python.gil);
+        return python.gil;
     }
     if python.interp_gil == NO_FIELD {
-        return None;
+        return 0;
     }
-    // An interpreter beside the main one may have a lock of its own.
-    // SAFETY: the value is a number.
-    let thread = unsafe { PYTHON_STATES.get(tid) }.copied()?;
-    let gil = field(field(thread, python.thread_interp), python.interp_gil);
-    (gil != 0 && futex.wrapping_sub(gil) < bytes).then_some(gil)
+    let mut interp = read(python.interpreters);
+    for _ in 0..INTERPRETERS_MAX {
+        if interp == 0 {
+            break;
+        }
+        let gil = field(interp, python.interp_gil);
+        if futex.wrapping_sub(gil) < bytes {
+            return gil;
+        }
+        interp = field(interp, python.interp_next);
+    }
+    0
 }
 
 /// Walks the frames of the current thread for the capture in its spare buffer. Returns their hash.
@@ -146,7 +159,8 @@ extern "C" fn python_walk(buffer: u32, tgid: u32, tid: u32, cause: u32, futex: u
         out.head.header.flags |= PYTHON_COLLECTING;
     }
     python_task::find(out, python, thread);
-    let holder = if futex == 0 { 0 } else { holder_of(python, thread, futex) };
+    let gil = if futex == 0 { 0 } else { python_lock(tgid, futex) };
+    let holder = if gil == 0 { 0 } else { holder_of(python, thread, gil) };
     if holder != 0 {
         // Its frames may change while they are read.
         out.head.holder = field(holder, python.thread_id);
@@ -300,12 +314,7 @@ fn identity_of(words: &mut [u64; 16], python: &Python, code: u64) -> u64 {
 
 /// The state of another thread, which has the lock; 0 if none has it.
 #[inline(always)]
-fn holder_of(python: &Python, thread: u64, futex: u64) -> u64 {
-    let bytes = u64::from(python.gil_bytes);
-    let mut gil = python.gil;
-    if futex.wrapping_sub(gil) >= bytes {
-        gil = field(field(thread, python.thread_interp), python.interp_gil);
-    }
+fn holder_of(python: &Python, thread: u64, gil: u64) -> u64 {
     if field(gil, python.gil_locked) as u32 != 1 {
         return 0;
     }

@@ -9,7 +9,7 @@ use profiler_common::config::{
     ADOPT_PARKED, ADOPT_RUNNING, EPOLL_KEY, FUTEX_IDLE, FUTEX_PARK, TARGET_HAS_EPOLL,
 };
 use profiler_common::counters::Counter;
-use profiler_common::record::{Header, KIND_LOOP};
+use profiler_common::record::KIND_LOOP;
 use profiler_common::turn::{
     NO_ENTRY, Off, PARK_EPOLL, PARK_FUTEX, PARK_IDLE, PARK_POLL, Phase, ThreadState,
 };
@@ -177,8 +177,7 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32) -> Off {
         return Off::Park(class);
     }
     if is_futex(nr) {
-        let Header { tgid, tid, .. } = state.record.header;
-        if python::lock_of(tgid, tid, state.regs.arg0()).is_some() {
+        if python::is_lock(state.record.header.tgid, state.regs.arg0()) {
             return Off::Sleep { cause: cause::GIL, nr: nr as i32 };
         }
         state.futex_sleeps += 1;

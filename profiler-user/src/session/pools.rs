@@ -26,10 +26,7 @@ impl Watcher<'_> {
             let mut looks: BTreeMap<PoolKey, PoolLook> = BTreeMap::new();
             for worker in self.pipeline.workers(pid) {
                 let key = (pid, worker.kind.name(), worker.pool);
-                if !looks.contains_key(&key) {
-                    looks.insert(key, self.look_at(pid, &worker));
-                }
-                let Some(look) = looks.get_mut(&key) else { continue };
+                let look = looks.entry(key).or_insert_with(|| self.look_at(pid, &worker));
                 look.threads += 1;
                 if !worker.frames.is_empty() {
                     let cause = match proc::waiting(pid, worker.tid) {

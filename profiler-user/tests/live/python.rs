@@ -178,6 +178,28 @@ fn who_waits_for_the_lock_is_told_from_who_holds_it() {
     }
 }
 
+/// An interpreter beside the main one has a lock of its own, from the first wait on.
+#[test]
+fn the_lock_of_another_interpreter_is_one_as_well() {
+    let Some(_turn) = enter() else { return };
+    for python in all().into_iter().filter(|python| python.minor() >= 12) {
+        let (mut command, _folder) = python.run("gil_fight.py", &["python", "inside"]);
+        let process = Process::start(&mut command);
+        let line = process.wait_for_key("line").as_u64();
+        let holder = process.wait_for_key("holder").as_u64();
+        let watch = Watch::profile_with(process.pid(), &["--threshold", "2ms"]);
+        std::thread::sleep(Duration::from_secs(1) * slowness());
+        let report = watch.stop();
+        let stacks = || report.stalls.iter().flat_map(|stall| &stall.stacks);
+        let told = stacks().filter_map(|stack| stack.holder.as_ref()).any(|one| {
+            let here = one.frames.iter().any(|frame| frame.line == line);
+            Some(one.tid) == holder && here
+        });
+        assert!(told, "{python:?}: {:#?} {:#?}", by_cause(&report), report.health);
+        assert!(stacks().all(|stack| stack.cause != "lock"), "{python:?}: {:#?}", report.stalls);
+    }
+}
+
 #[test]
 fn code_that_is_made_and_freed_in_a_loop_never_has_a_wrong_name() {
     let Some(_turn) = enter() else { return };

@@ -110,16 +110,11 @@ impl Interpreter {
     pub fn modules(&self) -> Vec<String> {
         let (memory, offsets) = (&self.memory, &self.offsets);
         let mut names = Vec::new();
-        let mut interp = memory.field(self.runtime, offsets.interpreters_head).unwrap_or(0);
-        for _ in 0..INTERPRETERS_MAX {
-            if interp == 0 {
-                break;
-            }
+        for interp in self.interpreters() {
             let modules = memory.field(interp, offsets.interp_modules);
             let entries = modules.and_then(|dict| memory.entries(offsets, dict));
             let keys = entries.unwrap_or_default().into_iter().map(|(name, _)| name);
             names.extend(keys.filter_map(|name| memory.text(offsets, name)));
-            interp = memory.field(interp, offsets.interp_next).unwrap_or(0);
         }
         names
     }
@@ -149,10 +144,25 @@ impl Interpreter {
         (aligned && found.name < word(0)?).then_some(found)
     }
 
-    /// Whether a futex belongs to the main interpreter's lock.
+    /// Whether a futex belongs to the lock of one of its interpreters.
     #[must_use]
     pub fn is_lock(&self, futex: u64) -> bool {
-        self.gil != 0 && futex.wrapping_sub(self.gil) < u64::from(self.offsets.gil_bytes)
+        let lies_in = |gil: u64| futex.wrapping_sub(gil) < u64::from(self.offsets.gil_bytes);
+        if self.gil == 0 || lies_in(self.gil) {
+            return self.gil != 0;
+        }
+        let Some(own) = self.offsets.interp_gil else { return false };
+        self.interpreters().any(|interp| self.memory.field(interp, own).is_some_and(lies_in))
+    }
+
+    /// All interpreters, the youngest first.
+    fn interpreters(&self) -> impl Iterator<Item = u64> {
+        let next = |interp: u64| Some(interp).filter(|&interp| interp != 0);
+        let first = self.memory.field(self.runtime, self.offsets.interpreters_head);
+        std::iter::successors(first.and_then(next), move |&interp| {
+            self.memory.field(interp, self.offsets.interp_next).and_then(next)
+        })
+        .take(INTERPRETERS_MAX)
     }
 
     pub(super) const fn runtime(&self) -> u64 {
