@@ -1,5 +1,7 @@
 //! The JSON report, and what must hold for every one.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -122,6 +124,8 @@ pub(crate) struct Loop {
 pub(crate) struct Health {
     pub(crate) backend: String,
     pub(crate) lost_events: u64,
+    #[serde(default)]
+    pub(crate) losses: HashMap<String, u64>,
     pub(crate) task_polls: Option<String>,
     pub(crate) warnings: Vec<String>,
 }
