@@ -2,7 +2,6 @@
 //! those that the program itself knows.
 
 use std::collections::HashMap;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -266,26 +265,21 @@ fn a_program_in_namespaces_of_its_own_whose_files_are_gone_is_named_all_the_same
     if !has_programs(&["unshare"]) {
         return;
     }
-    let Some(python) = all().into_iter().find(Python::is_here) else { return };
-    let folder = Folder::new("python-gone");
-    let gone = folder.write(
-        "gone.py",
-        &std::fs::read_to_string(script("python/asyncio_stall.py")).expect("there"),
-    );
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child"]).arg(python.program()).arg(&gone);
-    let process = Process::start(&mut command);
-    let truths = process.wait_for_truths(1, patience(20));
-    drop(folder);
-    let child = child_of(process.pid());
-    let watch = Watch::profile(child);
-    let before = process.truths().len();
-    process.wait_for_truths(before + 2, patience(20));
-    let report = watch.stop();
-    let (function, line) = most_blamed(&report).expect("a stall");
-    assert_eq!((function.as_str(), line), ("wait_for_upstream", Some(truths[0].line)));
-    let tasks = report.stalls.iter().filter_map(|stall| stall.task.as_ref());
-    assert!(tasks.clone().any(|task| task.name == "order-7"), "{:?}", tasks.collect::<Vec<_>>());
+    const ALONE: [&str; 5] = ["unshare", "--mount", "--pid", "--fork", "--kill-child"];
+    for python in all() {
+        let (mut command, folder) = python.run_copy(&ALONE, "asyncio_stall.py");
+        let process = Process::start(&mut command);
+        let truths = process.wait_for_truths(1, patience(20));
+        drop(folder);
+        let watch = Watch::profile(child_of(process.pid()));
+        let before = process.truths().len();
+        process.wait_for_truths(before + 2, patience(20));
+        let report = watch.stop();
+        let (function, line) = most_blamed(&report).expect("a stall");
+        assert_eq!((&*function, line), ("wait_for_upstream", Some(truths[0].line)), "{python:?}");
+        let mut tasks = report.stalls.iter().filter_map(|stall| stall.task.as_ref());
+        assert!(tasks.any(|task| task.name == "order-7"), "{python:?}: {:#?}", report.stalls);
+    }
 }
 
 #[test]

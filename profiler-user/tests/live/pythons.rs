@@ -1,5 +1,6 @@
 //! The interpreters that there are: those of this machine, and those of other root directories.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,20 +18,37 @@ impl Python {
     /// A command that runs a script of the fixtures. In another root the script is copied there,
     /// into the folder, which is removed with the returned value.
     pub(crate) fn run(&self, name: &str, arguments: &[&str]) -> (Command, Option<Folder>) {
-        let source = script(&format!("python/{name}"));
-        let Some(root) = &self.root else {
-            let mut command = Command::new(&self.program);
-            command.arg(source).args(arguments);
-            return (command, None);
+        if self.root.is_some() {
+            let (mut command, folder) = self.run_copy(&[], name);
+            command.args(arguments);
+            return (command, Some(folder));
+        }
+        let mut command = Command::new(&self.program);
+        command.arg(script(&format!("python/{name}"))).args(arguments);
+        (command, None)
+    }
+
+    /// A command that runs a copy of a script, by way of another program. The copy is gone with the
+    /// returned folder.
+    pub(crate) fn run_copy(&self, through: &[&str], name: &str) -> (Command, Folder) {
+        let folder = match &self.root {
+            Some(root) => Folder::below(&root.join("tmp"), "python"),
+            None => Folder::new("python"),
         };
-        let folder = Folder::below(&root.join("tmp"), "python");
         let copy = folder.path().join(name);
-        std::fs::copy(&source, &copy).expect("the root's temporary folder is writable");
-        let mut command = Command::new("chroot");
-        command.arg(root).arg(&self.program);
-        command.arg(Path::new("/").join(copy.strip_prefix(root).expect("below it")));
-        command.args(arguments);
-        (command, Some(folder))
+        std::fs::copy(script(&format!("python/{name}")), &copy).expect("the folder is writable");
+        let mut line: Vec<&OsStr> = through.iter().map(OsStr::new).collect();
+        let seen = match &self.root {
+            Some(root) => {
+                line.extend([OsStr::new("chroot"), root.as_os_str()]);
+                Path::new("/").join(copy.strip_prefix(root).expect("below it"))
+            }
+            None => copy,
+        };
+        line.extend([self.program.as_os_str(), seen.as_os_str()]);
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]);
+        (command, folder)
     }
 
     /// Whether it can import all of these modules.
