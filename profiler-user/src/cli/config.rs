@@ -201,6 +201,8 @@ pub struct Reading {
     pub until: Option<Moment>,
     /// The other conditions.
     pub filter: Filter,
+    /// Files and folders to name native code by again.
+    pub symbols: Vec<PathBuf>,
 }
 
 /// `report`.

@@ -17,7 +17,8 @@ Examples:
   stallscope report x.stall
   stallscope report x.stall --by task --since 10s --until 1m
   stallscope report x.stall --cause syscall --min-duration 50ms --focus 'requests|httpx'
-  stallscope report x.stall --output x.html";
+  stallscope report x.stall --output x.html
+  stallscope report x.stall --symbols app.debug      with the debug file that production lacks";
 
 const FLAMEGRAPH_HELP: &str = "\
 Examples:
@@ -160,6 +161,10 @@ pub(super) struct FilterArgs {
     /// Stalls with a function, file, task, thread or resource that matches
     #[arg(long, value_name = "REGEX", value_parser = values::regex)]
     pub(super) focus: Option<Regex>,
+    /// Name native code again by this binary, debug file, or folder of such files; only what has the
+    /// build id of the recorded binary is taken. May be given several times
+    #[arg(long, value_name = "PATH", action = ArgAction::Append, help_heading = "Names")]
+    pub(super) symbols: Vec<PathBuf>,
 }
 
 impl ValueEnum for Cause {

@@ -98,5 +98,6 @@ pub(super) fn reading(recording: &Path, args: FilterArgs) -> Reading {
             focus: args.focus,
             ..Filter::default()
         },
+        symbols: args.symbols,
     }
 }

@@ -76,6 +76,7 @@ fn measured(recording: &Path, mut add: impl FnMut(&Stall)) -> Result<(Summary, O
         since: None,
         until: None,
         filter: Filter::default(),
+        symbols: Vec::new(),
     };
     let (mut reader, filter) = open(&reading)?;
     let mut observed = Observed::default();

@@ -11,6 +11,7 @@ use crate::blame::Stall;
 use crate::cli::{ExitCode, FlamegraphConfig, Reading, ReportConfig};
 use crate::record::{Reader, Start, Told, replay};
 use crate::report::{Format, Grouped, Report, ReportOptions, create};
+use crate::symbolize::{Renamer, UserCode};
 
 use super::failure::{Failure, say};
 
@@ -54,9 +55,15 @@ fn wrote(output: Option<&Path>, quiet: bool) {
 /// Opens a recording; times since its beginning become times.
 pub(super) fn open(reading: &Reading) -> Result<(Reader, Filter), Failure> {
     let path = &reading.recording;
-    let reader = Reader::open(path).map_err(|error| {
+    let mut reader = Reader::open(path).map_err(|error| {
         Failure::new(ExitCode::Failed, format!("{} can't be read: {error}", path.display()))
     })?;
+    if !reading.symbols.is_empty() {
+        let renamer = Renamer::new(&reading.symbols, UserCode::default()).map_err(|error| {
+            Failure::new(ExitCode::Failed, format!("--symbols can't be read: {error}"))
+        })?;
+        reader.rename(renamer);
+    }
     let began = reader.start().began_unix_ns;
     let filter = Filter {
         since_unix_ns: reading.since.map(|since| since.unix_ns(began)),

@@ -10,6 +10,7 @@
 //! - `block`: contents to bytes of the file and back.
 //! - `rolling`: a file that never outgrows its bound.
 //! - `reader`: a file to entries, whatever state it is in.
+//! - `rename`: stalls, named again by better debug files.
 //! - `replay`: entries to what a report is told, through a filter.
 //!
 //! Nothing here trusts the file: lengths are bounded before anything is allocated.
@@ -19,6 +20,7 @@ mod decode;
 mod encode;
 mod entry;
 mod reader;
+mod rename;
 mod replay;
 mod rolling;
 

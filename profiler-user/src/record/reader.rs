@@ -10,7 +10,9 @@ use zstd::bulk::Decompressor;
 use super::block::{Packed, next_marker};
 use super::decode::Decoder;
 use super::entry::{Entry, Start};
+use super::rename::rename;
 use super::{HEADER, MAGIC, VERSION};
+use crate::symbolize::Renamer;
 
 /// Larger files are refused. (The bound while recording is smaller.)
 const MAX_FILE: u64 = 4 << 30;
@@ -82,6 +84,7 @@ pub struct Reader {
     zstd: Decompressor<'static>,
     damaged_bytes: u64,
     ready: std::vec::IntoIter<Entry>,
+    renamer: Option<Renamer>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -122,6 +125,7 @@ impl Reader {
             zstd: Decompressor::new()?,
             damaged_bytes: 0,
             ready: Vec::new().into_iter(),
+            renamer: None,
         };
         let mut entries = reader.next_block().ok_or(RecordingError::Nothing)?;
         if matches!(entries.first(), Some(Entry::Start(_)))
@@ -137,6 +141,17 @@ impl Reader {
     #[must_use]
     pub const fn start(&self) -> &Start {
         &self.start
+    }
+
+    /// Names the stalls again that are read from now on.
+    pub fn rename(&mut self, renamer: Renamer) {
+        self.renamer = Some(renamer);
+    }
+
+    /// What names stalls again, if something does.
+    #[must_use]
+    pub const fn renamer(&self) -> Option<&Renamer> {
+        self.renamer.as_ref()
     }
 
     /// What was missing in what has been read so far.
@@ -178,6 +193,12 @@ impl Iterator for Reader {
             match self.ready.next() {
                 // Only the first says how it began.
                 Some(Entry::Start(_)) => {}
+                Some(Entry::Stall(mut stall)) => {
+                    if let Some(renamer) = &mut self.renamer {
+                        rename(&mut stall, renamer);
+                    }
+                    return Some(Entry::Stall(stall));
+                }
                 Some(entry) => return Some(entry),
                 None => self.ready = self.next_block()?.into_iter(),
             }

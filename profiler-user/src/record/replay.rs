@@ -78,6 +78,9 @@ pub fn replay(
         ));
     }
     summary.health.warnings.extend(reader.damage().warnings());
+    if let Some(renamer) = reader.renamer() {
+        summary.health.warnings.extend(renamer.warnings());
+    }
     filter.narrow(&mut summary, start.began_unix_ns);
     let observed: u64 = summary.loops.iter().map(|one| one.observed_ns).sum();
     summary.blockers = aggregate.blockers(observed);

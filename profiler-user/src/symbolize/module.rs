@@ -173,6 +173,12 @@ impl Module {
         }
     }
 
+    /// How much it can say, to compare files of one build: lines first, then symbols.
+    pub(super) fn knows(&self) -> (bool, usize) {
+        let lines = !matches!(self.dwarf, Debug::Absent);
+        (lines, self.symbols.defined(|_| true).count())
+    }
+
     /// Bytes of memory in use, about.
     pub(super) fn bytes(&self) -> usize {
         let dwarf = match &self.dwarf {

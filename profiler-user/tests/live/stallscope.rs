@@ -53,7 +53,10 @@ impl Watch {
     pub(crate) fn profile_with(pid: u32, more: &[&str]) -> Self {
         let pid = pid.to_string();
         let stall = threshold_flag();
-        let mut arguments = vec!["profile", "--pid", &pid, "--duration", "1h", "--format", "json"];
+        let mut arguments = vec!["profile", "--pid", &pid, "--duration", "1h"];
+        if !more.contains(&"--format") {
+            arguments.extend(["--format", "json"]);
+        }
         if !more.contains(&"--boundaries") {
             arguments.extend(["--boundaries", "exact"]);
         }
@@ -126,8 +129,13 @@ impl Watch {
 
     /// Lets the last turn end, which goes on for a moment after its answer was sent, then stops.
     pub(crate) fn settle_and_stop(self) -> Report {
-        std::thread::sleep(Duration::from_millis(600) * slowness().min(3));
+        self.settle();
         self.stop()
+    }
+
+    /// Lets the last turn end.
+    pub(crate) fn settle(&self) {
+        std::thread::sleep(Duration::from_millis(600) * slowness().min(3));
     }
 
     /// Ctrl-C, then the report. The command must end at once, with code 0.

@@ -3,11 +3,11 @@
 
 use std::process::Command;
 
-use crate::fixtures::Tasks;
-use crate::gate::{enter, has_programs};
+use crate::fixtures::{Folder, Tasks};
+use crate::gate::{enter, has_programs, patience};
 use crate::process::Process;
 use crate::report::Report;
-use crate::stallscope::Watch;
+use crate::stallscope::{Watch, run};
 use crate::truth::{Match, Truth, match_all};
 
 /// Plays one round of a scenario under watch; gives what the program and stallscope say of it.
@@ -145,6 +145,42 @@ fn without_symbols_stalls_are_as_exact() {
         let Some((_, report)) = known(Tasks::Stripped, kind) else { return };
         let warnings = &report.health.warnings;
         assert!(warnings.iter().any(|text| text.contains("no symbols")), "{warnings:?}");
+    }
+}
+
+/// The program that ran has no symbols; those of its build are found when the recording is read.
+#[test]
+fn a_recording_without_symbols_is_named_later() {
+    let Some(_turn) = enter() else { return };
+    if !has_programs(&["strip"]) {
+        return;
+    }
+    let folder = Folder::new("named-later");
+    let path = folder.path().join("x.stall");
+    let file = path.to_str().expect("a path in UTF-8");
+    let program = Process::start(Command::new(Tasks::Stripped.binary()).args(["multi4", "known"]));
+    program.wait_for_key("ready");
+    let mut watch =
+        Watch::profile_with(program.pid(), &["--output", file, "--format", "recording"]);
+    watch.wait_until_watching();
+    program.signal(libc::SIGUSR1);
+    program.wait_for_key("round");
+    watch.settle();
+    watch.process.signal(libc::SIGINT);
+    assert_eq!(watch.process.expect_end(patience(30)).code(), Some(0));
+    let truths: Vec<Truth> = program.truths();
+    let full = Tasks::Newest.binary();
+    let full = full.to_str().expect("a path in UTF-8");
+    let (code, json, stderr) = run(&["report", file, "--format", "json", "--symbols", full]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let report = Report::read(&json);
+    match_all(&truths, &report.stalls).iter().for_each(check_task);
+    check_lines(&truths, &report);
+    check_chain(&truths, &report);
+    // Without them it says what it said before: nothing of lines.
+    let (_, json, _) = run(&["report", file, "--format", "json"]);
+    for stall in Report::read(&json).stalls {
+        assert!(stall.blocker.is_none_or(|blocker| blocker.line.is_none()));
     }
 }
 
