@@ -59,7 +59,7 @@ fn a_debug_file_names_what_was_stripped() {
     assert!(both.stripped.iter().flatten().all(|frame| !frame.named), "{:?}", both.stripped);
     check(&both, &mut renamer(&[both.scratch.path("native.debug")]));
     // In a folder beside other files, the binary itself, and where distributions put it.
-    check(&both, &mut renamer(&[both.scratch.0.clone()]));
+    check(&both, &mut renamer(std::slice::from_ref(&both.scratch.0)));
     check(&both, &mut renamer(&[both.scratch.path("full")]));
     let id = both.stripped[0][0].origin.build_id.clone().expect("linked with one");
     let folder = both.scratch.path("debug");
@@ -87,7 +87,7 @@ fn a_file_of_another_build_names_nothing() {
     for name in ["full", "native.debug"] {
         std::fs::remove_file(both.scratch.path(name)).expect("it is there");
     }
-    let mut one = renamer(&[both.scratch.0.clone()]);
+    let mut one = renamer(std::slice::from_ref(&both.scratch.0));
     assert!(both.stripped.iter().all(|stack| one.stack(stack).is_none()));
     assert!(one.warnings()[0].contains("another build id"), "{:?}", one.warnings());
 }
