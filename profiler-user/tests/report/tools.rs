@@ -4,9 +4,10 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use stallscope::blame::Stall;
+use stallscope::blame::{Part, Stall};
 use stallscope::record::Start;
 use stallscope::report::{Format, ReportOptions};
+use stallscope::stalls::Cause;
 
 use crate::samples::{START, session, summary};
 use crate::{bytes, folder, options};
@@ -150,7 +151,24 @@ fn use_report(name: &str, stalls: &[Stall]) -> Option<serde_json::Value> {
 
 #[test]
 fn the_html_report_can_be_used() {
-    let Some(found) = use_report("html", &session()) else { return };
+    let mut stalls = session();
+    let part = |total_ns, share, coroutine: Option<&str>, tasks| Part {
+        cause: Cause::Syscall,
+        coroutine: coroutine.map(Into::into),
+        tasks,
+        function: "settle".into(),
+        file: Some("/srv/shop/app/jobs.py".into()),
+        line: Some(18),
+        total_ns,
+        share,
+    };
+    let longest = stalls.iter_mut().max_by_key(|stall| stall.duration_ns).expect("some");
+    longest.parts =
+        vec![part(32_000_000_000, 0.941, Some("nightly"), 14), part(2_000_000_000, 0.059, None, 0)];
+    let Some(found) = use_report("html", &stalls) else { return };
+    let split = found["split"].as_str().unwrap_or_default();
+    let told = ["32.0 s", "94.1 %", "nightly ×14", "settle", "app/jobs.py:18", "5.9 %"];
+    assert!(told.iter().all(|part| split.contains(part)), "{split}");
     assert_eq!(found["stalls"], "10", "{found}");
     assert!(found["longest"].as_str().is_some_and(|text| text.contains("34.0 s")), "{found}");
     assert!(found["advice"].as_str().is_some_and(|text| text.contains("asyncio.sleep")), "{found}");

@@ -366,8 +366,16 @@ fn by_cause(ledger: &Ledger) -> [u64; Cause::ALL.len()] {
 
 /// What a stall says that the page has no place of its own for.
 fn unknown_fields(stall: &Stall) -> Option<Value> {
-    let bare = Stall { stacks: Vec::new(), ..stall.clone() };
+    let mut bare = Stall { stacks: Vec::new(), ..stall.clone() };
+    if bare.parts.len() < 2 {
+        // One part is the whole stall.
+        bare.parts.clear();
+    }
     without(serde_json::to_value(bare).ok()?, &KNOWN)
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// An object without these fields and without what is not known; `None` if nothing is left.
@@ -375,7 +383,7 @@ fn without(value: Value, fields: &[&str]) -> Option<Value> {
     let Value::Object(object) = value else { return None };
     let rest: Map<String, Value> = object
         .into_iter()
-        .filter(|(name, value)| !fields.contains(&name.as_str()) && !value.is_null())
+        .filter(|(name, value)| !fields.contains(&name.as_str()) && !is_empty(value))
         .collect();
     (!rest.is_empty()).then_some(Value::Object(rest))
 }

@@ -36,8 +36,12 @@
     return box;
   }
   const hasBlocker = (cause) => !["runqueue", "throttled", "stopped", "unexplained"].includes(cause);
-  const extraRows = (value) => Object.entries(value).flatMap(([name, item]) => [h("dt", {}, name.replaceAll("_", " ").replace(/ ns$/, "")), h("dd", {},
+  const extraRows = ({ parts, ...value }) => Object.entries(value).flatMap(([name, item]) => [h("dt", {}, name.replaceAll("_", " ").replace(/ ns$/, "")), h("dd", {},
     typeof item === "number" && name.endsWith("_ns") ? duration(item) : typeof item === "object" ? h("span", { class: "mono" }, JSON.stringify(item)) : String(item))]);
+  /** A turn of many callbacks: whose they were, what they did, and where. */
+  const drawParts = (parts) => [h("h3", {}, "Split"), h("div", { class: "parts" }, parts.map((part) => [
+    h("span", { class: "num" }, duration(part.total_ns)), h("span", { class: "num dim" }, percent(part.share)), h("span", {}, dot(part.cause), part.cause),
+    h("span", { title: `${part.function}\n${place(part, false)}` }, part.coroutine ? [h("b", {}, part.coroutine), part.tasks > 1 ? ` ×${part.tasks}` : "", " · "] : "", part.function, h("span", { class: "place" }, `  ${place(part)}`))]))];
   function draw() {
     const s = state.picked;
     if (!s) {
@@ -61,6 +65,7 @@
       h("div", { class: "bar" }, s.ledger.map((ns, index) => (ns ? h("i", { style: { width: `${100 * ns / s.duration}%`, background: `var(--${CAUSES[index]})` } }) : null))),
       h("div", { class: "ledger" }, s.ledger.map((ns, index) => [CAUSES[index], ns]).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]).map(([cause, ns]) => [
         h("span", {}, dot(cause), cause), h("span", { class: "num" }, duration(ns)), h("span", { class: "num dim" }, percent(ns / s.duration)), h("span", { class: "meter", style: { width: `${Math.max(0.5, 100 * ns / s.duration)}%`, background: `var(--${cause})` } })])),
+      s.extra?.parts ? drawParts(s.extra.parts) : null,
       s.syscalls.length ? [h("h3", {}, "Slept in"), h("dl", {}, s.syscalls.map((call) => [h("dt", { class: "mono" }, `${call.name} ×${call.count}`), h("dd", {}, duration(call.total), call.count > 1 ? `, longest ${duration(call.max)}` : "", call.resource ? h("span", { class: "mono dim" }, `  ${call.resource}`) : null)]))] : null,
       main && !hasBlocker(s.cause) && main.cause === s.cause ? [h("h3", {}, "Stack"), h("details", {}, h("summary", { class: "dim" }, "where it happened to be; no line is to blame"), drawFrames(main.frames, null, main.cause))] : main ? [h("h3", {}, `Stack: ${percent(s.ledger[CAUSES.indexOf(main.cause)] ? Math.min(1, main.ns / s.ledger[CAUSES.indexOf(main.cause)]) : 0)} of ${main.cause}, ${plural(main.samples, main.cause === "cpu" ? "sample" : "sleep")}, innermost first`), drawFrames(main.frames, main.cause === s.cause ? s.blocker : null, main.cause),
         main.truncated ? h("div", { class: "dim" }, `incomplete: ${main.truncated}`) : null,

@@ -19,6 +19,7 @@ await withPage({ width: 1440, height: 1200 }, async (page) => {
   found.title = await page.evaluate("document.title");
   found.stalls = await page.evaluate(`${$("#verdict .big")}.textContent`);
   found.longest = await page.evaluate(`${$("#detail h2")}.textContent`);
+  found.split = await page.evaluate(`${$("#detail .parts")}?.textContent ?? null`);
   found.advice = await page.evaluate(`${$("#detail .advice")}?.textContent ?? null`);
   found.rowsInSight = await page.evaluate(`document.querySelectorAll("#panel-blockers .row").length`);
   await shot(page, "light");
