@@ -71,8 +71,10 @@ pub struct Python {
     pub keys_kind: u16,
     /// Whether it is taken.
     pub gil_locked: u16,
+    /// Hash of a text object.
+    pub text_hash: u16,
     /// Explicit padding.
-    pub reserved: [u16; 2],
+    pub reserved: u16,
     /// Address of the flag that the collector runs, in versions where it is one for all; else 0.
     pub collecting: u64,
 }

@@ -37,8 +37,6 @@ const THREADS_MAX: u32 = 256;
 const INTERPRETERS_MAX: u32 = 64;
 /// Bits of a pointer to a code object that are tags.
 const TAGS: u64 = 7;
-/// Where every text object keeps its hash, since CPython 3.3.
-const TEXT_HASH: u64 = 24;
 
 /// A word of the target's memory, 0 if it can't be read.
 #[inline(always)]
@@ -308,7 +306,7 @@ fn identity_of(words: &mut [u64; 16], python: &Python, code: u64) -> u64 {
     let to = (&raw mut *words).cast();
     // SAFETY: a checked read of less than the size of the destination.
     let failed = unsafe { bpf_probe_read_user(to, 24, from as *const c_void) };
-    let hash = identity([words[0], words[1], words[2], read(words[1].wrapping_add(TEXT_HASH))]);
+    let hash = identity([words[0], words[1], words[2], field(words[1], python.text_hash)]);
     hash & !(failed >> 63).cast_unsigned()
 }
 

@@ -45,7 +45,8 @@ impl Interpreter {
 
     /// The name of an object's type.
     pub(super) fn type_name(&self, object: u64) -> Option<String> {
-        self.memory.name_of_type(&self.offsets, self.memory.field(object, TYPE)?)
+        let kind = self.memory.field(object, self.offsets.header() - 8)?;
+        self.memory.name_of_type(&self.offsets, kind)
     }
 
     /// A small non-negative integer.

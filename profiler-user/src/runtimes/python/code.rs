@@ -14,8 +14,6 @@ use crate::symbolize::printable;
 const TAGS: u64 = 7;
 /// Code objects that are kept.
 const MAX_CACHED: usize = 64 << 10;
-/// Where every text object keeps its hash.
-const TEXT_HASH: u64 = 24;
 
 /// One code object.
 #[derive(Debug, PartialEq, Eq)]
@@ -137,7 +135,7 @@ pub(super) fn identity_of(of: &Interpreter, object: u64) -> Option<u64> {
         return None;
     }
     let word = |at: usize| words[at..at + 8].try_into().map(u64::from_le_bytes).unwrap_or(0);
-    let hash = of.memory.word(word(8).wrapping_add(TEXT_HASH)).unwrap_or(0);
+    let hash = of.memory.field(word(8), of.offsets.text_hash()).unwrap_or(0);
     Some(identity([word(0), word(8), word(16), hash]))
 }
 

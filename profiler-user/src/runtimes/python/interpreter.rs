@@ -7,8 +7,6 @@ use super::offsets::{FIRST_WITH_TABLE, FIRST_WITH_TASK_IN_THREAD, OLDEST_MINOR, 
 use crate::binaries::{Mapping, ProcessMaps};
 use crate::symbolize::Symbolizer;
 
-/// `PyModuleObject.md_dict`, behind the object's header, in every version since 3.0.
-const MODULE_DICT: u16 = 16;
 /// Interpreters that are looked at to find the main one.
 const INTERPRETERS_MAX: usize = 64;
 
@@ -103,7 +101,8 @@ impl Interpreter {
         let (memory, offsets) = (&self.memory, &self.offsets);
         let modules = memory.field(self.main, offsets.interp_modules)?;
         let module = memory.lookup(offsets, modules, module)?;
-        memory.lookup(offsets, memory.field(module, MODULE_DICT)?, name)
+        // `PyModuleObject.md_dict`, right behind the object's header.
+        memory.lookup(offsets, memory.field(module, offsets.header())?, name)
     }
 
     /// Names of the modules that were imported, in any of its interpreters.
@@ -203,7 +202,8 @@ impl Interpreter {
             keys_indices: offsets.keys_indices,
             keys_kind: if offsets.keys_have_logarithms() { KEYS_LOG2 } else { KEYS_SIZE },
             gil_locked: offsets.gil_locked,
-            reserved: [0; 2],
+            text_hash: offsets.text_hash(),
+            reserved: 0,
             collecting: collecting.map_or(0, |field| self.runtime + u64::from(field)),
         }
     }

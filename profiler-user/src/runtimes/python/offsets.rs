@@ -70,6 +70,10 @@ pub(super) const FIRST_WITH_TABLE: u8 = 13;
 /// First version that keeps the running task in the thread.
 pub(super) const FIRST_WITH_TASK_IN_THREAD: u8 = 14;
 
+/// `sizeof(PyObject)`: a count and a type; without the lock the owner, flags and a second count as well.
+const HEADER: u16 = 16;
+const FREE_HEADER: u16 = 32;
+
 fn table() -> &'static HashMap<String, Offsets> {
     static TABLE: OnceLock<HashMap<String, Offsets>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -185,9 +189,14 @@ impl Offsets {
         let known = Self::of_version(FIRST_WITH_TABLE)?;
         let gc = interp(if places.minor == FIRST_WITH_TABLE { 4 } else { 5 })?;
         let modules = interp(if places.minor == FIRST_WITH_TABLE { 5 } else { 6 })?;
+        let free_threaded = *words.first()? != 0;
+        // The table is of builds with the lock.
+        let task = |field: Option<u16>| {
+            field.filter(|_| places.minor == FIRST_WITH_TABLE && !free_threaded)
+        };
         let offsets = Self {
             minor: places.minor,
-            free_threaded: *words.first()? != 0,
+            free_threaded,
             interpreters_head: at(3)?,
             interp_next: interp(2)?,
             interp_threads: interp(3)?,
@@ -229,8 +238,8 @@ impl Offsets {
             unicode_compact: at(places.unicode + 3)?.checked_add(16)?,
             keys_entries: known.keys_entries,
             keys_indices: known.keys_indices,
-            task_name: known.task_name.filter(|_| places.minor == FIRST_WITH_TABLE),
-            task_coro: known.task_coro.filter(|_| places.minor == FIRST_WITH_TABLE),
+            task_name: task(known.task_name),
+            task_coro: task(known.task_coro),
         };
         offsets.are_plausible().then_some(offsets)
     }
@@ -262,10 +271,20 @@ impl Offsets {
         ends.into_iter().map(|start| start + 8).max().unwrap_or(0).max(mark)
     }
 
+    /// Bytes that each object begins with; the last eight are its type.
+    pub(super) const fn header(&self) -> u16 {
+        if self.free_threaded { FREE_HEADER } else { HEADER }
+    }
+
+    /// Where a text keeps its hash: behind its length, since CPython 3.3.
+    pub(super) const fn text_hash(&self) -> u16 {
+        self.unicode_length + 8
+    }
+
     /// Bit of the state of a text at which the width of its characters begins.
     pub(super) fn unicode_kind_bit(&self) -> u32 {
-        // Without the lock the bits before it are a byte of their own, for atomic access.
-        if self.free_threaded { 8 } else { 2 }
+        // Without the lock, from 3.14 on, the bits before it are a byte of their own, for atomic access.
+        if self.free_threaded && self.minor > FIRST_WITH_TABLE { 8 } else { 2 }
     }
 
     /// Whether a dictionary's keys tell logarithms of sizes (3.11).
@@ -288,6 +307,19 @@ mod tests {
             assert!(offsets.task_name.is_some());
         }
         assert!(Offsets::of_version(7).is_none());
+    }
+
+    /// As CPython 3.13.15 and the headers of 3.14 have it.
+    #[test]
+    fn objects_without_the_lock_have_a_longer_header() {
+        let with = Offsets { unicode_length: 16, minor: 13, ..Offsets::default() };
+        assert_eq!((with.header(), with.text_hash(), with.unicode_kind_bit()), (16, 24, 2));
+        let without = Offsets { unicode_length: 32, free_threaded: true, ..with };
+        assert_eq!(
+            (without.header(), without.text_hash(), without.unicode_kind_bit()),
+            (32, 40, 2)
+        );
+        assert_eq!(Offsets { minor: 14, ..without }.unicode_kind_bit(), 8);
     }
 
     #[test]

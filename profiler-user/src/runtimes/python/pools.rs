@@ -151,6 +151,9 @@ fn is_waiting(code: &Code) -> bool {
 
 fn length(of: &Interpreter, queue: u64) -> Option<u64> {
     let (memory, minor) = (&of.memory, of.offsets.minor);
+    if of.offsets.free_threaded {
+        return None;
+    }
     let length = if minor >= FIRST_WITH_RING {
         memory.field(queue, QUEUE_ITEMS)?
     } else {
