@@ -202,7 +202,9 @@ fn stacks(busy: &[BusyThread]) -> Vec<PoolStack> {
 }
 
 fn advice(pool: &PoolSummary) -> Option<String> {
-    if pool.saturations == 0 {
+    // A full executor that nothing waits for is as large as it should be; the next endpoint's work waits
+    // in any case.
+    if pool.saturations == 0 || (pool.kind != "anyio" && pool.queued_max == Some(0)) {
         return None;
     }
     let text = match pool.kind.as_str() {
