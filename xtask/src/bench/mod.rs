@@ -3,10 +3,12 @@
 //! One run with stallscope attached and one without, again and again: drift of the machine hits both
 //! alike. Throughput has noise of several percent on a shared machine, so every pair is printed.
 
+mod against;
+
 use std::fs;
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -31,6 +33,9 @@ pub(crate) struct Options {
     /// Clients at a time
     #[arg(long, default_value_t = 20)]
     clients: u32,
+    /// Another build of stallscope: compare what the kernel programs of both cost, instead
+    #[arg(long, value_name = "BINARY")]
+    against: Option<PathBuf>,
     /// Handed to `stallscope attach`: `--boundaries sched` …
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -49,6 +54,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let redis = start_redis(port)?;
 
+    if let Some(other) = &options.against {
+        return against::run(&stallscope, other, &redis, port, options);
+    }
     let mut ratios = Vec::new();
     let mut kernel_shares = Vec::new();
     for pair in 0..options.pairs {
