@@ -45,6 +45,16 @@ layout! {
     file_mount: "file", "f_path.mnt";
     file_inode: "file", "f_inode";
     file_private: "file", "private_data";
+    task_memory: "task_struct", "mm";
+    fault_address: "vm_fault", "address";
+    mapping_memory: "vm_area_struct", "vm_mm";
+    mapping_start: "vm_area_struct", "vm_start";
+    mapping_end: "vm_area_struct", "vm_end";
+    mapping_file: "vm_area_struct", "vm_file";
+    epoll_ready: "eventpoll", "rdllist";
+    item_link: "epitem", "rdllink";
+    item_file: "epitem", "ffd.file";
+    item_events: "epitem", "event.events";
     fs_root_dentry: "fs_struct", "root.dentry";
     fs_root_mount: "fs_struct", "root.mnt";
     fs_pwd_dentry: "fs_struct", "pwd.dentry";
@@ -63,6 +73,8 @@ layout! {
     sock_type: "sock", "sk_type";
     sock_protocol: "sock", "sk_protocol";
     sock_peer_pid: "sock", "sk_peer_pid";
+    sock_receive_length: "sock", "sk_receive_queue.qlen";
+    sock_accept_first: "inet_connection_sock", "icsk_accept_queue.rskq_accept_head";
     sock_family: "sock_common", "skc_family";
     sock_state: "sock_common", "skc_state";
     sock_peer_port: "sock_common", "skc_dport";

@@ -131,7 +131,7 @@ pub struct Resource {
     pub header: Header,
     /// How long this sleep was.
     pub slept_ns: u64,
-    /// The system call.
+    /// The system call; negative: a page fault, in the stack with the number in `args[0]`.
     pub nr: i32,
     /// Bytes used in `given`.
     pub given_len: u32,

@@ -8,7 +8,7 @@ use profiler_common::record::{FLAG_UNPROVEN, Header, KIND_CAPTURE, KIND_TURN, Tu
 use profiler_common::turn::{Finished, NO_BUFFER, NO_ENTRY, STACKS, ThreadState};
 
 use crate::maps::{CAPTURES, EVENTS, HISTOGRAMS, config};
-use crate::{count, waits};
+use crate::{count, ready, waits};
 
 /// Sends a record of fixed size.
 #[inline(always)]
@@ -111,6 +111,7 @@ fn turn_ended(state: &mut ThreadState, ns: u64, end_ns: u64) {
     count::one(Counter::Stalls);
     waiting_stacks(state, turn.end_ns);
     waits::send(state);
+    state.record.turn.ready = ready::ready_sockets(state.home, state.record.header.tid);
     state.record.header.kind = KIND_TURN;
     if state.announced == 0 {
         state.record.header.flags |= FLAG_UNPROVEN;

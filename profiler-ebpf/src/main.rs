@@ -8,6 +8,7 @@
 mod capture;
 mod count;
 mod emit;
+mod faults;
 mod futexes;
 mod lifecycle;
 mod maps;
@@ -16,6 +17,7 @@ mod park;
 mod python;
 mod python_task;
 mod quota;
+mod ready;
 mod resources;
 mod rivals;
 mod snapshot;

@@ -36,22 +36,29 @@ pub(crate) fn pointer(base: Address, offset: u32) -> Address {
 /// Describes a descriptor of a thread in `resource`.
 #[inline(always)]
 pub(crate) fn describe(resource: &mut Resource, thread: Task) {
-    let fd = resource.fd;
-    if fd < 0 {
+    if resource.fd < 0 {
         return;
     }
+    let file = file(thread, resource.fd as u32);
+    if !file.is_null() {
+        describe_file(resource, file, thread);
+    }
+}
+
+/// The open file behind a descriptor; null if there is none.
+#[inline(always)]
+pub(crate) fn file(thread: Task, fd: u32) -> Address {
     let table = pointer(pointer(thread, layout!(task_files)), layout!(files_table));
-    if fd as u32 >= field(table, layout!(table_max), 0_u32) {
-        return;
-    }
     let files = pointer(table, layout!(table_files));
-    if files.is_null() {
-        return;
+    if fd >= field(table, layout!(table_max), 0_u32) || files.is_null() {
+        return core::ptr::null();
     }
-    let file = pointer(files.wrapping_add(fd as usize * 8), 0);
-    if file.is_null() {
-        return;
-    }
+    pointer(files.wrapping_add(fd as usize * 8), 0)
+}
+
+/// Describes an open file in `resource`.
+#[inline(always)]
+pub(crate) fn describe_file(resource: &mut Resource, file: Address, thread: Task) {
     let inode = pointer(file, layout!(file_inode));
     let object = &mut resource.object;
     object.mode = u32::from(field(inode, layout!(inode_mode), 0_u16));

@@ -27,7 +27,7 @@ pub(crate) static RESOURCE_RECORDS: Array<Resource> = Array::with_max_entries(16
 /// `AT_FDCWD`
 const CURRENT_FOLDER: i32 = -100;
 /// The sleep was shorter than those that are kept.
-const NOT_KEPT: u32 = u32::MAX;
+pub(crate) const NOT_KEPT: u32 = u32::MAX;
 
 /// Notes what a system call was asked to do.
 #[unsafe(no_mangle)]
@@ -107,7 +107,7 @@ pub(crate) extern "C" fn resource_ask(slot: u32, nr: u32) -> u32 {
 }
 
 #[inline(always)]
-fn resource(slot: u32, index: u32) -> Option<&'static mut Resource> {
+pub(crate) fn resource(slot: u32, index: u32) -> Option<&'static mut Resource> {
     if index >= RESOURCES as u32 {
         return None;
     }
@@ -132,7 +132,7 @@ pub(crate) fn keep(slot: u32, turn: u64, ns: u64, wake_ns: u64, task: u64) {
 /// Returns the number of the resource that is to be described.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn resource_keep(slot: u32, turn: u64, ns: u64, wake_ns: u64) -> u32 {
+pub(crate) extern "C" fn resource_keep(slot: u32, turn: u64, ns: u64, wake_ns: u64) -> u32 {
     let Some(notes) = notes(slot) else { return NOT_KEPT };
     let spare = notes.spare;
     let Some(resource) = resource(slot, spare) else { return NOT_KEPT };

@@ -24,7 +24,7 @@ use crate::maps::config;
 use crate::object::{field, pointer};
 use crate::switch::{STATE_FROZEN, is_frozen_v2};
 use crate::task::{self, Task};
-use crate::{emit, resources, target, wakes};
+use crate::{emit, faults, resources, target, wakes};
 
 /// Where fields lie in this kernel, set before loading.
 #[unsafe(no_mangle)]
@@ -150,6 +150,8 @@ pub(crate) fn end(state: &ThreadState, task: u64, cause: u8, ns: u64) {
     let (slot, turn) = (state.slot, state.record.turn.number);
     if cause == cause::SYSCALL && (state.record.turn.open != 0 || is_significant(ns)) {
         resources::keep(slot, turn, ns, state.wake_ns, task);
+    } else if cause == cause::FAULT && is_significant(ns) {
+        faults::keep(slot, turn, ns, state.wake_ns, task);
     } else if cause == cause::LOCK && is_significant(ns) {
         waits_keep_lock(slot, turn, ns, state.wake_ns);
     }
@@ -170,15 +172,17 @@ extern "C" fn waits_keep_lock(slot: u32, turn: u64, ns: u64, wake_ns: u64) -> u3
     lock.address = notes.address;
     lock.words = notes.words;
     lock.readable = notes.readable;
-    lock.stack = NO_STACK;
-    if let Some(state) = target::thread(notes.tid) {
-        let entry = state.off_entry as usize & (STACKS - 1);
-        if state.off_entry != NO_ENTRY {
-            lock.stack = state.record.turn.stacks[entry].id;
-        }
-    }
+    lock.stack = waiting_stack(notes.tid);
     note_waker_of(slot, wake_ns, &mut lock.waker);
     0
+}
+
+/// The number of the stack that a thread waited in.
+#[inline(always)]
+pub(crate) fn waiting_stack(tid: u32) -> u32 {
+    let Some(state) = target::thread(tid) else { return NO_STACK };
+    let entry = state.off_entry as usize & (STACKS - 1);
+    if state.off_entry == NO_ENTRY { NO_STACK } else { state.record.turn.stacks[entry].id }
 }
 
 /// The stack has no number.

@@ -170,8 +170,8 @@ pub struct Turn {
     pub open: u32,
     /// Threads' sleeps that found the table of system calls full.
     pub other_sleeps: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// Sockets that were ready when it ended, plus one; 0 if that is not known. Of stalls only.
+    pub ready: u32,
     /// Which stack's capture waits in each buffer; [`NO_ENTRY`] if none does.
     pub owners: [u32; BUFFERS as usize],
     /// Stacks, in the order in which they were first seen (an evicted one leaves its place).

@@ -78,6 +78,7 @@ fn mentions(stall: &Stall, focus: &Regex) -> bool {
     };
     stall.stacks.iter().any(|stack| {
         stack.frames.iter().any(frame)
+            || stack.resource.as_ref().is_some_and(|r| focus.is_match(r))
             || stack.holder.as_ref().is_some_and(|holder| holder.frames.iter().any(frame))
     }) || stall.blocker.as_ref().is_some_and(|blocker| focus.is_match(&blocker.function))
         || stall.task.as_ref().is_some_and(|task| {

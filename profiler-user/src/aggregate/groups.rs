@@ -106,6 +106,13 @@ impl Groups {
                         *by_resource.entry(resource).or_default() += ns;
                     }
                 }
+                for stack in &stall.stacks {
+                    if let Some(resource) = &stack.resource {
+                        let ns = stack.total_ns.min(rest);
+                        rest -= ns;
+                        *by_resource.entry(resource).or_default() += ns;
+                    }
+                }
                 for (resource, ns) in by_resource {
                     self.count(Some(resource.to_owned()), ns);
                 }

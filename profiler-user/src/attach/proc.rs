@@ -9,6 +9,14 @@ pub fn threads(pid: u32) -> Vec<u32> {
     numeric_entries(Path::new(&format!("/proc/{pid}/task")))
 }
 
+/// Whether a thread runs or waits for a CPU, rather than being blocked.
+#[must_use]
+pub fn is_running(pid: u32, tid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything.
+    stat.rsplit(") ").next().is_some_and(|behind| behind.starts_with('R'))
+}
+
 /// All processes.
 #[must_use]
 pub fn processes() -> Vec<u32> {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn stack(cause: Cause, total_ns: u64, frames: Vec<Frame>) -> Stack {
-        Stack { cause, call: None, total_ns, samples: 1, truncated: None, frames, holder: None }
+        Stack::new(cause, total_ns, 1, frames)
     }
 
     #[test]

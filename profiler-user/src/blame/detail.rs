@@ -114,7 +114,7 @@ mod tests {
             origin: crate::symbolize::Origin::default(),
         };
         let frames = functions.iter().map(frame).collect();
-        Stack { cause, call: None, total_ns, samples: 1, truncated: None, frames, holder: None }
+        Stack::new(cause, total_ns, 1, frames)
     }
 
     fn slept(name: &'static str, total_ns: u64) -> SyscallUse {

@@ -102,6 +102,12 @@ pub(super) fn fault(stack: &Stack) -> Option<&'static str> {
     FAULTS.into_iter().find(|(_, names)| in_kernel(stack, names)).map(|(word, _)| word)
 }
 
+/// Whether a page fault waits for a file.
+#[must_use]
+pub fn reads_file(stack: &Stack) -> bool {
+    fault(stack) == Some("page-cache")
+}
+
 /// Python's import system: frames of a module that is being imported lie above it.
 pub(super) fn imports(stack: &Stack) -> bool {
     stack.frames.iter().any(|frame| {
@@ -155,8 +161,7 @@ mod tests {
             ..Frame::of_symbol(Arc::from(name))
         };
         let frames = functions.iter().map(frame).collect();
-        let cause = Cause::Cpu;
-        Stack { cause, call: None, total_ns: 1, samples: 1, truncated: None, frames, holder: None }
+        Stack::new(Cause::Cpu, 1, 1, frames)
     }
 
     const NATIVE: FrameKind = FrameKind::Native;

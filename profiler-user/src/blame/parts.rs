@@ -144,8 +144,7 @@ mod tests {
     fn stack(cause: Cause, total_ns: u64, function: &str, line: u32) -> Stack {
         let mut frame = Frame::of_symbol(Arc::from(function));
         (frame.file, frame.line, frame.user_code) = (Some(Arc::from("app.py")), Some(line), true);
-        let (call, truncated, holder) = (None, None, None);
-        Stack { cause, call, total_ns, samples: 1, truncated, frames: vec![frame], holder }
+        Stack::new(cause, total_ns, 1, vec![frame])
     }
 
     fn task(name: &str, coroutine: &str) -> Option<Task> {

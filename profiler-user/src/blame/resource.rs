@@ -146,17 +146,23 @@ fn object(resource: &Resource, class: u32, given: &[u8]) -> Option<String> {
             Some(with_other_end(format!("pipe {}", object.inode), resource))
         }
         FIFO => Some(with_other_end(format!("fifo {}", walked(resource)), resource)),
-        _ if object.pseudo != 0 => Some(with_other_end(anonymous(&walked(resource)), resource)),
+        _ if object.pseudo != 0 => {
+            let name = anonymous(&walked(resource));
+            Some(locked(&name, resource).unwrap_or_else(|| with_other_end(name, resource)))
+        }
         CHARACTERS if is_terminal(object.device) => Some(format!("tty {}", walked(resource))),
         _ => {
             let path = walked(resource);
             let path = if path.is_empty() { "/".to_owned() } else { path };
-            match (is_file_lock(resource), other_end(&resource.waker)) {
-                (true, Some(holder)) => Some(format!("{path} locked by {holder}")),
-                _ => Some(path),
-            }
+            Some(locked(&path, resource).unwrap_or(path))
         }
     }
+}
+
+/// The file with the process whose lock on it was waited for.
+fn locked(name: &str, resource: &Resource) -> Option<String> {
+    let holder = other_end(&resource.waker).filter(|_| is_file_lock(resource))?;
+    Some(format!("{name} locked by {holder}"))
 }
 
 /// `flock`, and `fcntl` with a command that waits.

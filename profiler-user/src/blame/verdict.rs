@@ -53,6 +53,9 @@ pub struct Stall {
     /// Merged stacks, heaviest first.
     #[serde(default)]
     pub stacks: Vec<Stack>,
+    /// How many sockets of its epoll instance were ready when it ended: those that it kept waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_sockets: Option<u32>,
     /// What held the process from outside, where that is known.
     pub outside: Option<Outside>,
     /// The running task, where the runtime's tasks are known.
@@ -169,6 +172,31 @@ pub struct Stack {
     pub frames: Vec<Frame>,
     /// Who held what the thread waited for.
     pub holder: Option<Holder>,
+    /// What was waited for there, where no system call tells: the file behind a mapping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// Where nobody notes who holds what is waited for: what the other threads of the process do
+    /// meanwhile. Any of them may be the one, or none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<Holder>,
+}
+
+impl Stack {
+    /// A stack of nothing but its frames.
+    #[must_use]
+    pub const fn new(cause: Cause, total_ns: u64, samples: u32, frames: Vec<Frame>) -> Self {
+        Self {
+            cause,
+            call: None,
+            total_ns,
+            samples,
+            truncated: None,
+            frames,
+            holder: None,
+            resource: None,
+            candidates: Vec::new(),
+        }
+    }
 }
 
 /// The thread that held what a stalled thread waited for.

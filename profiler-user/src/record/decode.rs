@@ -79,6 +79,9 @@ fn stall(bytes: &[u8], stacks: &[Vec<Frame>]) -> Option<Box<Stall>> {
         if let (Some(holder), Some(at)) = (&mut stack.holder, places.holder) {
             holder.frames = frames(at);
         }
+        for (candidate, &at) in stack.candidates.iter_mut().zip(&places.candidates) {
+            candidate.frames = frames(at);
+        }
     }
     Some(stall)
 }

@@ -62,11 +62,13 @@ pub(super) struct StallRow<S> {
 }
 
 /// Places in the table of stacks.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct StackRef {
     pub(super) frames: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) candidates: Vec<u32>,
 }
 
 /// Finds the text of a frame's source line.
@@ -110,7 +112,11 @@ impl Encoder {
                 Some(holder) => Some(self.stack(&std::mem::take(&mut holder.frames), source)?),
                 None => None,
             };
-            stacks.push(StackRef { frames, holder });
+            let mut candidates = Vec::with_capacity(stack.candidates.len());
+            for candidate in &mut stack.candidates {
+                candidates.push(self.stack(&std::mem::take(&mut candidate.frames), source)?);
+            }
+            stacks.push(StackRef { frames, holder, candidates });
         }
         self.stalls += 1;
         self.push("stall", &StallRow { stall: bare, stacks })

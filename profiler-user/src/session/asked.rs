@@ -50,6 +50,8 @@ pub(super) struct Asked {
     pub(super) resource: Option<String>,
     /// Who holds what it waits for.
     pub(super) holder: Option<Holder>,
+    /// Who may hold it, where that is not known.
+    pub(super) candidates: Vec<Holder>,
     /// Threads of which each waits for the next and the last for the first; none if there is no such
     /// circle.
     pub(super) circle: Vec<(u32, Arc<str>)>,
@@ -89,6 +91,11 @@ impl Pipeline {
                 .and_then(|resource| resource_text(&resource, call))
         };
         let (holder, circle) = self.who_is_waited_for(sleep, regs_of);
+        let candidates = if is_futex(regs.syscall()) && holder.is_none() {
+            self.candidates(sleep, regs_of)
+        } else {
+            Vec::new()
+        };
         // Whatever was found belongs to this sleep only if it still lasts.
         (blocked::sleeps(pid, tid) == Some(before)).then_some(Asked {
             stack: sleep.stack,
@@ -96,6 +103,7 @@ impl Pipeline {
             slept_ns: sleep.slept_ns,
             resource,
             holder,
+            candidates,
             circle,
         })
     }
@@ -140,6 +148,18 @@ impl Pipeline {
         let named = |member: &Member| (member.tid, self.processes.thread_name(pid, member.tid));
         let circle = circle.iter().map(named).collect();
         (Some(holder), circle)
+    }
+
+    /// The frames of a thread that is asleep all the time while they are read.
+    pub(super) fn frames_while_asleep(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        regs: &UserRegs,
+    ) -> Option<Vec<Frame>> {
+        let before = blocked::sleeps(pid, tid)?;
+        let frames = self.frames_of_sleeping(pid, tid, regs);
+        (blocked::sleeps(pid, tid) == Some(before)).then_some(frames)
     }
 
     /// A thread that is asleep: its stack, and whom it waits for; `None` if it is not asleep.

@@ -162,6 +162,7 @@ impl Stuck {
             exited: false,
             ledger,
             kernel_share: None,
+            ready_sockets: None,
             syscalls: nr
                 .map(|nr| SleptIn { nr, count: 1, total_ns: duration_ns, max_ns: duration_ns })
                 .into_iter()

@@ -11,6 +11,7 @@
 //! - `ongoing`: stalls that still last.
 //! - `nested`: waits of a loop inside of a loop.
 //! - `asked`: what such a one waits for, and for whom.
+//! - `candidates`: who may hold a lock that notes nobody.
 //! - `parked`: turns that ended in a sleep which only now turned out to be a park.
 //! - `not_stalls`: long turns that the kernel side counts as stalls and that are none.
 //! - `command`: a child that is watched from its first instruction.
@@ -23,6 +24,7 @@
 
 mod asked;
 mod attaching;
+mod candidates;
 pub mod command;
 mod event_stream;
 mod found;

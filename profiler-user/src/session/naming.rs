@@ -81,13 +81,10 @@ impl Pipeline {
             }
             named.push(Named {
                 stack: Stack {
-                    cause: captured.cause,
                     call,
-                    total_ns,
-                    samples,
                     truncated: user.end.reason().or(python.as_ref().and_then(|p| p.truncated)),
-                    frames,
                     holder: holder.clone(),
+                    ..Stack::new(captured.cause, total_ns, samples, frames)
                 },
                 call,
                 task,

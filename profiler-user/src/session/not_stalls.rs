@@ -146,15 +146,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn waited(function: &str, ms: u64) -> Stack {
-        Stack {
-            cause: Cause::Lock,
-            total_ns: ms * MS,
-            samples: 1,
-            call: None,
-            truncated: None,
-            frames: vec![Frame::of_symbol(function.into())],
-            holder: None,
-        }
+        Stack::new(Cause::Lock, ms * MS, 1, vec![Frame::of_symbol(function.into())])
     }
 
     fn ledger(lock_ms: u64) -> Ledger {
@@ -237,6 +229,7 @@ mod tests {
             exited: false,
             ledger: ledger(550),
             kernel_share: None,
+            ready_sockets: None,
             syscalls: Vec::new(),
             stacks: vec![captured(0, 100 * MS), captured(1, 450 * MS)],
         };

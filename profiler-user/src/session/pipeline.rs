@@ -17,6 +17,7 @@ use crate::session::naming::{Named, collecting, task_of};
 use crate::session::nested::Homes;
 use crate::session::not_stalls::{NotStalls, Park, without_park};
 use crate::session::processes::Processes;
+use crate::session::waits::mapped_file;
 use crate::stalls::{Assembler, Captured, Cause, LeafUse, RawStall, TurnWaits, WaitNotes};
 use crate::symbolize::Symbolizer;
 use crate::unwind::{StackEnd, Unwinder, UnwoundStack};
@@ -281,6 +282,13 @@ impl Pipeline {
                 && one.stack.holder.is_none()
             {
                 one.stack.holder.clone_from(&asked.holder);
+                one.stack.candidates.clone_from(&asked.candidates);
+            }
+            if captured.cause == Cause::Fault
+                && let Some(one) = at.and_then(|at| named.get_mut(at))
+                && one.stack.resource.is_none()
+            {
+                one.stack.resource = mapped_file(waits, captured.id, &one.stack);
             }
         }
         if runtime.runtime == Runtime::Tokio {
@@ -344,6 +352,7 @@ impl Pipeline {
             parts: parts(&raw.ledger, &stacks, &tasks, runtime != Runtime::Tokio),
             syscalls,
             stacks,
+            ready_sockets: raw.ready_sockets,
             outside: self.outside(cause, raw.tgid, waits),
             task,
         })

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use profiler_common::waits::Other;
+use profiler_common::waits::{Other, Resource};
 
 use super::asked::Asked;
 use super::pipeline::{Pipeline, Walked, syscall_name};
 use crate::attach::cgroup;
 use crate::blame::{
-    Holder, Outside, Stack, SyscallUse, outside, owner_words, resource_text, waiting,
+    Holder, Outside, Stack, SyscallUse, outside, owner_words, reads_file, resource_text, waiting,
 };
 use crate::stalls::{Cause, RawStall, TurnWaits};
 use crate::symbolize::printable;
@@ -86,6 +86,16 @@ impl Pipeline {
         let quota = if cause == Cause::Throttled { cgroup::quota(pid) } else { None };
         outside(cause, waits, group, quota.as_ref())
     }
+}
+
+/// The file behind the mapping that a fault waited for. `id` is the number of its stack.
+pub(super) fn mapped_file(waits: &TurnWaits<Walked>, id: u32, stack: &Stack) -> Option<String> {
+    // What is swapped in was read from a file once, and is not now.
+    if !reads_file(stack) {
+        return None;
+    }
+    let of_stack = |resource: &&Resource| resource.nr < 0 && resource.args[0] == u64::from(id);
+    resource_text(waits.resources.iter().find(of_stack)?, "")
 }
 
 fn comm(who: &Other) -> Arc<str> {

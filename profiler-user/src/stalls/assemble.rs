@@ -77,6 +77,8 @@ pub struct RawStall<S> {
     pub ledger: Ledger,
     /// Share of samples in the kernel; `None` without samples.
     pub kernel_share: Option<f64>,
+    /// Sockets that were ready when it ended, if that is known.
+    pub ready_sockets: Option<u32>,
     /// System calls that slept, longest total first.
     pub syscalls: Vec<SleptIn>,
     /// Stacks, heaviest first.
@@ -201,6 +203,7 @@ impl<S: Clone> Assembler<S> {
             ledger,
             kernel_share: (turn.sampled_ns > 0)
                 .then(|| turn.sampled_kernel_ns as f64 / turn.sampled_ns as f64),
+            ready_sockets: if ongoing { None } else { turn.ready.checked_sub(1) },
             syscalls,
             stacks,
         }

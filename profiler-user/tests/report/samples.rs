@@ -59,7 +59,7 @@ pub(crate) fn blocker(frame: &Frame, share: f64) -> Blocker {
 }
 
 pub(crate) fn stack(cause: Cause, total_ns: u64, samples: u32, frames: Vec<Frame>) -> Stack {
-    Stack { cause, call: None, total_ns, samples, truncated: None, frames, holder: None }
+    Stack::new(cause, total_ns, samples, frames)
 }
 
 /// A stall with a ledger and nothing else known.
@@ -83,6 +83,7 @@ pub(crate) fn bare(at_ms: u64, entries: &[(Cause, u64)]) -> Stall {
         blocker: None,
         parts: Vec::new(),
         stacks: Vec::new(),
+        ready_sockets: None,
         outside: None,
         task: None,
         advice: None,

@@ -1,6 +1,8 @@
 //! The ledger of a stall, and the system calls it slept in.
 
-use super::line::{Line, Tone, keep_start, width};
+use std::collections::BTreeMap;
+
+use super::line::{Line, Tone, keep_end, keep_start, width};
 use super::{INDENT, labelled};
 use crate::blame::{Stall, SyscallUse};
 use crate::report::quantity;
@@ -79,6 +81,25 @@ pub(super) fn syscalls(stall: &Stall, all: bool, columns: usize) -> Vec<Line> {
     if hidden > 0 {
         let more = format!("… {} more", quantity::count(hidden as u64));
         lines.push(labelled("").with(Tone::Dim, &more));
+    }
+    lines
+}
+
+/// What faults waited for: the files behind mappings.
+pub(super) fn mapped_files(stall: &Stall, columns: usize) -> Vec<Line> {
+    let mut by_file: BTreeMap<&str, u64> = BTreeMap::new();
+    for stack in &stall.stacks {
+        if let Some(file) = &stack.resource {
+            *by_file.entry(file).or_default() += stack.total_ns;
+        }
+    }
+    let mut lines = Vec::new();
+    for (file, ns) in by_file {
+        let line = labelled(if lines.is_empty() { "read" } else { "" })
+            .right(Tone::Plain, &quantity::duration(ns), 10)
+            .with(Tone::Plain, "  ");
+        let room = columns.saturating_sub(line.width());
+        lines.push(line.with(Tone::Plain, &keep_end(file, room)));
     }
     lines
 }

@@ -3,6 +3,7 @@
 //! A stall whose like was shown before gets a headline and its ledger only, so that what is new
 //! stands out.
 
+mod candidates;
 mod clock;
 mod headline;
 mod ledger;
@@ -112,9 +113,11 @@ impl Text {
         lines.extend(context(stall, columns));
         lines.extend(ledger::bars(&stall.ledger));
         lines.extend(ledger::syscalls(stall, self.options.verbose > 0, columns));
+        lines.extend(ledger::mapped_files(stall, columns));
         lines.extend(parts::lines(stall, columns));
         lines.extend(self.stacks(stall));
         lines.extend(outside(stall, columns));
+        lines.extend(impact(stall));
         if let Some(advice) = &stall.advice {
             lines.extend(paragraph("advice", Tone::Advice, advice, columns));
         }
@@ -172,6 +175,7 @@ impl Text {
             lines.push(held_by(holder, stall.waits_for_a_thread()));
             lines.extend(stack::draw(&holder.frames, &style, &mut self.sources));
         }
+        lines.extend(candidates::lines(&stack.candidates, self.options.width));
         lines
     }
 }
@@ -265,6 +269,13 @@ fn outside(stall: &Stall, columns: usize) -> Vec<Line> {
     let Some(outside) = &stall.outside else { return Vec::new() };
     let text = format!("{}: {}", outside.what, outside.who);
     paragraph("outside", Tone::Plain, &text, columns)
+}
+
+/// Who was kept waiting.
+fn impact(stall: &Stall) -> Option<Line> {
+    let ready = stall.ready_sockets.filter(|&ready| ready > 0)?;
+    let text = format!("{} ready when it ended", quantity::counted(u64::from(ready), "socket"));
+    Some(labelled("impact").with(Tone::Plain, &text))
 }
 
 fn held_by(holder: &Holder, is_awaited: bool) -> Line {

@@ -231,14 +231,8 @@ mod tests {
 
     #[test]
     fn a_worker_whose_work_was_handed_off_is_told_by_tokios_frame() {
-        let stack = |function| Stack {
-            cause: crate::stalls::Cause::Syscall,
-            total_ns: 7,
-            samples: 1,
-            call: None,
-            truncated: None,
-            frames: vec![frame(function, None, 0)],
-            holder: None,
+        let stack = |function| {
+            Stack::new(crate::stalls::Cause::Syscall, 7, 1, vec![frame(function, None, 0)])
         };
         let stacks = [
             stack("tokio::runtime::scheduler::multi_thread::worker::block_in_place"),
