@@ -110,6 +110,20 @@ pub(crate) fn c(name: &str) -> PathBuf {
     binary
 }
 
+/// A Rust program of one file in `fixtures/rust`, by its name without `.rs`.
+pub(crate) fn rust(name: &str) -> PathBuf {
+    static COMPILER: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
+    let binary = built().join("rust").join(name);
+    let source = sources().join("rust").join(name).with_extension("rs");
+    if given().is_none() && !is_newer(&binary, &source) {
+        std::fs::create_dir_all(built().join("rust")).expect("target is writable");
+        let flags = ["--edition", "2024", "-O", "-g", "-o"];
+        run(Command::new("rustc").args(flags).arg(&binary).arg(&source));
+    }
+    binary
+}
+
 fn is_newer(file: &Path, than: &Path) -> bool {
     let time = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
     matches!((time(file), time(than)), (Some(file), Some(than)) if file >= than)
@@ -197,8 +211,13 @@ fn all_fixtures_build() {
         "exec_later",
         "causes",
         "kernel_causes",
+        "socket_causes",
+        "process_causes",
+        "regex_causes",
+        "memory_causes",
     ];
     for name in programs {
         assert!(c(name).is_file(), "{name}");
     }
+    assert!(rust("rust_causes").is_file());
 }

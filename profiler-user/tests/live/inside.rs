@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use crate::fixtures::script;
 use crate::gate::{enter, has_programs, patience, skip, slowness};
+use crate::group::Group;
 use crate::process::Process;
+use crate::pythons::{Python, pythons};
 use crate::stallscope::Watch;
-use crate::waits::{BLANK, Row, check_all};
+use crate::waits::{BLANK, Row, Running, begin, check_all};
 
 const INSIDE: Row = Row { program: "kernel_causes", ..BLANK };
 
@@ -17,8 +19,17 @@ fn time_that_the_kernel_takes_for_a_call_is_that_call_s_and_not_the_program_s() 
     let Some(_turn) = enter() else { return };
     check_all(&[
         // A spawn of a process with 4 GiB: its tables are copied.
-        Row { name: "fork", cause: "cpu", detail: Some("fork"), call: Some("clone"), ..INSIDE },
-        Row { name: "munmap", cause: "cpu", call: Some("munmap"), ..INSIDE },
+        Row {
+            name: "fork",
+            cause: "cpu",
+            detail: Some("fork"),
+            call: Some("clone"),
+            in_kernel: true,
+            ..INSIDE
+        },
+        Row { name: "munmap", cause: "cpu", call: Some("munmap"), in_kernel: true, ..INSIDE },
+        // Not in a call: large pages are zeroed where they are touched.
+        Row { name: "zeroing", cause: "cpu", in_kernel: true, ..INSIDE },
     ]);
 }
 
@@ -38,14 +49,94 @@ fn a_fault_is_told_with_who_provides_the_memory_and_a_slow_file_with_its_path() 
         let file = "{folder}/slow/file";
         rows.extend([
             Row { name: "stat", resource: Some(("newfstatat", file)), ..INSIDE },
+            Row { name: "open", resource: Some(("openat", file)), ..INSIDE },
+            Row { name: "unlink", resource: Some(("unlink", file)), ..INSIDE },
+            Row {
+                name: "execve",
+                detail: Some("fork"),
+                resource: Some(("execve", file)),
+                ..INSIDE
+            },
             Row { name: "read", resource: Some(("pread64", file)), ..INSIDE },
             Row { name: "fsync", detail: Some("fsync"), resource: Some(("fsync", file)), ..INSIDE },
-            Row { name: "mapped", cause: "fault", detail: Some("page-cache"), ..INSIDE },
+            Row {
+                name: "mapped",
+                cause: "fault",
+                detail: Some("page-cache"),
+                mapped: Some(file),
+                ..INSIDE
+            },
         ]);
     } else {
         skip("no /dev/fuse: slow files can't be made");
     }
     check_all(&rows);
+}
+
+/// Where the kernel's unified groups have limits of memory, as in the guests of `cargo xtask kernels`.
+#[test]
+fn a_group_over_its_limit_of_memory_is_held_up_by_reclaim() {
+    let Some(_turn) = enter() else { return };
+    let Some(group) = Group::unified("memory", "memory.high") else { return };
+    group.write("memory.high", "4M");
+    let running = [Running::start_in(&group, "memory_causes", "high")];
+    let watch = begin(&running);
+    running[0].wait_until_finished();
+    let report = watch.settle_and_stop();
+    let truths = running[0].process.truths();
+    let stalls: Vec<_> =
+        report.stalls.iter().filter(|s| truths.iter().any(|truth| truth.is_in(s))).collect();
+    assert!(!stalls.is_empty(), "{truths:?}: {report:#?}");
+    for stall in stalls {
+        assert_eq!(stall.detail.as_deref(), Some("reclaim"), "{stall:#?}");
+    }
+}
+
+/// Whether a shared library can be loaded.
+fn has_library(name: &std::ffi::CStr) -> bool {
+    // SAFETY: a string that ends; the library's own start-up code is trusted.
+    let found = !unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) }.is_null();
+    if !found {
+        skip(&format!("no {} here", name.to_string_lossy()));
+    }
+    found
+}
+
+#[test]
+fn a_regular_expression_that_backtracks_in_pcre_is_told_as_one() {
+    let Some(_turn) = enter() else { return };
+    if has_library(c"libpcre2-8.so.0") {
+        let pcre = Row { program: "regex_causes", name: "pcre", cause: "cpu", ..BLANK };
+        check_all(&[Row { detail: Some("regex"), ..pcre }]);
+    }
+}
+
+/// Its engine's functions are no symbols that a library would have to keep: stripped builds have none, and
+/// nothing is guessed then.
+#[test]
+fn a_regular_expression_that_backtracks_in_cpython_is_told_where_its_engine_can_be_named() {
+    let Some(_turn) = enter() else { return };
+    let mut told = 0;
+    for python in pythons().into_iter().filter(Python::is_here) {
+        let (mut command, _folder) = python.run("regex.py", &[]);
+        let process = Process::start(&mut command);
+        process.wait_for_key("ready");
+        let watch = Watch::profile(process.pid());
+        std::thread::sleep(Duration::from_millis(1500) * slowness());
+        let report = watch.stop();
+        let stalls: Vec<_> = report.blamed().into_iter().filter(|s| s.cause == "cpu").collect();
+        assert!(!stalls.is_empty(), "{python:?}: {report:#?}");
+        for stall in stalls {
+            let named = stall.stack().frames.iter().any(|frame| frame.function.starts_with("sre_"));
+            assert_eq!(stall.detail.as_deref(), named.then_some("regex"), "{python:?}: {stall:#?}");
+            let blocker = stall.blocker.as_ref().expect("checked on reading");
+            assert_eq!(blocker.function, "match", "{python:?}: {stall:#?}");
+            told += usize::from(named);
+        }
+    }
+    if told == 0 {
+        skip("no CPython with its symbols");
+    }
 }
 
 /// Profiles Node while it is kept busy by one of its engines.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::gate::{enter, patience};
+use crate::gate::{enter, has_programs, patience};
 use crate::report::{Report, Stall};
 use crate::waits::{Running, begin, matches};
 
@@ -111,4 +111,34 @@ fn a_deadlock_is_named_with_both_stacks_whether_it_is_seen_to_begin_or_found() {
     let [both, own] = [0, 1].map(|at: usize| lasting(&report, &running[at]));
     assert!(both.at_attach && own.at_attach, "{report:#?}");
     check_deadlock(&report, &running[0], &running[1]);
+}
+
+#[test]
+fn a_lasting_wait_for_what_notes_no_owner_is_told_with_what_the_other_threads_do() {
+    let Some(_turn) = enter() else { return };
+    if !has_programs(&["rustc"]) {
+        return;
+    }
+    const ROWS: [(&str, Option<&str>, &str, &str); 4] = [
+        ("mutex", None, "mutex-holder", "rust_causes::hold_mutex"),
+        ("rwlock", None, "rwlock-writer", "rust_causes::write_locked"),
+        ("condvar", Some("condvar"), "notifier", "rust_causes::notify_late"),
+        ("channel", Some("channel"), "sender", "rust_causes::send_late"),
+    ];
+    let start = |row: &(&str, _, _, _)| Running::of("rust_causes", row.0, FOR_EVER);
+    let running: Vec<Running> = ROWS.iter().map(start).collect();
+    let watch = begin(&running);
+    std::thread::sleep(patience(1));
+    let report = watch.stop();
+    for ((_, detail, thread, function), running) in ROWS.iter().zip(&running) {
+        let stall = lasting(&report, running);
+        assert_eq!((&*stall.cause, stall.detail.as_deref()), ("lock", *detail), "{stall:#?}");
+        // Which of them has it is not known, and so nobody is said to hold it.
+        assert!(stall.stacks.iter().all(|stack| stack.holder.is_none()), "{stall:#?}");
+        let [candidate] = &stall.stack().candidates[..] else { panic!("not one: {stall:#?}") };
+        assert_eq!(&*candidate.thread, *thread, "{stall:#?}");
+        assert_eq!(candidate.tid.to_string(), running.said("helper", 0), "{stall:#?}");
+        let at = candidate.frames.iter().any(|frame| frame.function == *function);
+        assert!(at, "{candidate:#?}");
+    }
 }

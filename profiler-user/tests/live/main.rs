@@ -28,6 +28,7 @@
 //! | file | does |
 //! |---|---|
 //! | `gate.rs` | privileges, turn-taking, visible skips, slower machines |
+//! | `group.rs` | control groups of a test's own |
 //! | `fixtures.rs` | builds the programs under `tests/fixtures` and starts them |
 //! | `pythons.rs` | the interpreters that there are |
 //! | `process.rs` | child processes that never outlive their test, and their output |
@@ -46,6 +47,7 @@
 
 mod fixtures;
 mod gate;
+mod group;
 mod load;
 mod process;
 mod pythons;

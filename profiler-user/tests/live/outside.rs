@@ -1,83 +1,15 @@
 //! Who kept a process from running, from outside of it: no line of its code is to blame.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::fixtures::c;
-use crate::gate::{enter, patience, skip};
+use crate::gate::{enter, patience};
+use crate::group::Group;
 use crate::process::Process;
 use crate::report::{Report, Stall};
 use crate::stallscope::Watch;
-use crate::waits::Running;
-
-/// A control group of this test's own, removed at its end.
-struct Group {
-    folder: PathBuf,
-    name: String,
-    old: bool,
-}
-
-impl Group {
-    /// A group of the controller's own hierarchy, or of the unified one; `None` where neither can
-    /// be written.
-    fn new(controller: &str, file: &str, unified_file: &str) -> Option<Self> {
-        let name = format!("stallscope-{controller}-{}", std::process::id());
-        let candidates = [
-            (format!("/sys/fs/cgroup/{controller}"), file, true),
-            ("/sys/fs/cgroup".to_owned(), unified_file, false),
-        ];
-        for (root, file, old) in candidates {
-            let folder = Path::new(&root).join(&name);
-            if !old {
-                // May fail where it is enabled already, or where it always is.
-                let _ = fs::write(
-                    Path::new(&root).join("cgroup.subtree_control"),
-                    format!("+{controller}"),
-                );
-            }
-            if fs::create_dir(&folder).is_err() {
-                continue;
-            }
-            let group = Self { folder, name: name.clone(), old };
-            if group.folder.join(file).exists() {
-                return Some(group);
-            }
-        }
-        skip(&format!("no control group with {controller} can be made here"));
-        None
-    }
-
-    fn write(&self, file: &str, text: &str) {
-        let path = self.folder.join(file);
-        fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    }
-
-    fn add(&self, process: &Process) {
-        self.write("cgroup.procs", &process.pid().to_string());
-    }
-
-    fn freeze(&self, freeze: bool) {
-        match (self.old, freeze) {
-            (true, true) => self.write("freezer.state", "FROZEN"),
-            (true, false) => self.write("freezer.state", "THAWED"),
-            (false, _) => self.write("cgroup.freeze", if freeze { "1" } else { "0" }),
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its members are gone or about to be: nothing else keeps it.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.folder).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
+use crate::waits::{Running, begin};
 
 /// The longest stall of a process with that cause.
 fn longest<'a>(report: &'a Report, running: &Running, cause: &str) -> &'a Stall {
@@ -103,17 +35,12 @@ fn check(stall: &Stall, what: &str, who: &str) {
 fn who_stops_or_starves_a_process_from_outside_is_named_and_no_line_is() {
     let Some(_turn) = enter() else { return };
     // Before their members, so that they are removed after them.
-    let quota = Group::new("cpu", "cpu.cfs_quota_us", "cpu.max");
-    let freezer = Group::new("freezer", "freezer.state", "cgroup.freeze");
+    let quota = Group::of_either("cpu", "cpu.cfs_quota_us", "cpu.max");
+    let freezer = Group::of_either("freezer", "freezer.state", "cgroup.freeze");
     let [stopped, traced, frozen, starved, limited] =
         ["idle", "idle", "idle", "hog", "compute"].map(Running::start);
     if let Some(quota) = &quota {
-        if quota.old {
-            quota.write("cpu.cfs_quota_us", "5000");
-        } else {
-            quota.write("cpu.max", "5000 100000");
-        }
-        quota.add(&limited.process);
+        limit(quota, &limited);
     }
     if let Some(freezer) = &freezer {
         freezer.add(&frozen.process);
@@ -159,9 +86,36 @@ fn who_stops_or_starves_a_process_from_outside_is_named_and_no_line_is() {
         assert!(stall.ledger("stopped_ns") >= 90_000_000, "{stall:#?}");
     }
     if let Some(quota) = &quota {
-        let stall = longest(&report, &limited, "throttled");
-        check(stall, "cpu quota", &format!("cgroup /{}, 5ms per 100ms", quota.name));
-        // 20 ms of computing, 5 ms at a time.
-        assert!(stall.ledger("throttled_ns") >= 150_000_000, "{stall:#?}");
+        check_limited(quota, &report, &limited);
     }
+}
+
+/// Gives a program 5 ms of every 100 ms.
+fn limit(group: &Group, running: &Running) {
+    if group.old {
+        group.write("cpu.cfs_quota_us", "5000");
+    } else {
+        group.write("cpu.max", "5000 100000");
+    }
+    group.add(&running.process);
+}
+
+fn check_limited(group: &Group, report: &Report, limited: &Running) {
+    let stall = longest(report, limited, "throttled");
+    check(stall, "cpu quota", &format!("cgroup /{}, 5ms per 100ms", group.name));
+    // 20 ms of computing, 5 ms at a time.
+    assert!(stall.ledger("throttled_ns") >= 150_000_000, "{stall:#?}");
+}
+
+/// Where the kernel's unified groups have CPU quotas, as in the guests of `cargo xtask kernels`.
+#[test]
+fn a_quota_of_a_unified_group_is_named_with_its_group() {
+    let Some(_turn) = enter() else { return };
+    let Some(group) = Group::unified("cpu", "cpu.max") else { return };
+    let limited = [Running::start("compute")];
+    limit(&group, &limited[0]);
+    let watch = begin(&limited);
+    limited[0].wait_until_finished();
+    let report = watch.settle_and_stop();
+    check_limited(&group, &report, &limited[0]);
 }

@@ -83,8 +83,13 @@ impl Redis {
 
 /// Runs one command under a profile and gives the only stall of its size, and how long the client waited.
 fn stall_of(redis: &mut Redis, words: &[&str]) -> (Stall, Duration) {
+    stall_of_all(redis, |redis| redis.ask(words).1)
+}
+
+/// The same for whatever is asked of the server meanwhile.
+fn stall_of_all(redis: &mut Redis, ask: impl FnOnce(&mut Redis) -> Duration) -> (Stall, Duration) {
     let watch = Watch::profile(redis.process.pid());
-    let (_, took) = redis.ask(words);
+    let took = ask(redis);
     std::thread::sleep(Duration::from_millis(200));
     let report = watch.stop();
     assert_eq!(report.loop_of(redis.process.pid()).runtime, "native");
@@ -206,5 +211,34 @@ fn room_for_gigabytes() -> Option<u64> {
         }
         2..5 => Some(1),
         _ => Some(2),
+    }
+}
+
+/// What they sent waits in their sockets, and one more waits to be let in.
+#[test]
+fn a_stall_says_how_many_clients_it_kept_waiting() {
+    let Some(_turn) = enter() else { return };
+    let Some(mut redis) = Redis::start() else { return };
+    for clients in [0, 7] {
+        let address = redis.address;
+        let mut crowd: Vec<TcpStream> =
+            (0..clients).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+        // Accepted before the stall begins.
+        redis.ask(&["PING"]);
+        let (stall, _) = stall_of_all(&mut redis, |redis| {
+            let late = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(150));
+                for client in &mut crowd {
+                    client.write_all(b"PING\r\n").expect("it is open");
+                }
+                let newcomer = (clients > 0).then(|| TcpStream::connect(address));
+                (crowd, newcomer)
+            });
+            let (_, took) = redis.ask(&["DEBUG", "SLEEP", "0.4"]);
+            let _clients = late.join().expect("it does not panic");
+            took
+        });
+        let waiting = if clients > 0 { clients + 1 } else { 0 };
+        assert_eq!(stall.ready_sockets, Some(waiting), "{stall:#?}");
     }
 }

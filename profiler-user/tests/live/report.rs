@@ -30,6 +30,7 @@ pub(crate) struct Stall {
     pub(crate) boundary: String,
     pub(crate) task: Option<Task>,
     pub(crate) kernel_share: Option<f64>,
+    pub(crate) ready_sockets: Option<u64>,
     pub(crate) syscalls: Vec<Syscall>,
     pub(crate) blocker: Option<Blocker>,
     pub(crate) parts: Vec<Part>,
@@ -92,6 +93,9 @@ pub(crate) struct Stack {
     pub(crate) call: Option<String>,
     pub(crate) frames: Vec<Frame>,
     pub(crate) holder: Option<Holder>,
+    pub(crate) resource: Option<String>,
+    #[serde(default)]
+    pub(crate) candidates: Vec<Holder>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

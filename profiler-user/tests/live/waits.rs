@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fixtures::{Folder, c};
-use crate::gate::{enter, patience};
+use crate::fixtures::{Folder, c, rust};
+use crate::gate::{enter, has_programs, patience};
+use crate::group::Group;
 use crate::process::Process;
 use crate::report::{Report, Stall};
 use crate::stallscope::Watch;
@@ -28,6 +29,10 @@ pub(crate) struct Row {
     pub(crate) resource: Option<(&'static str, &'static str)>,
     /// Thread and function of the holder.
     pub(crate) holder: Option<(&'static str, &'static str)>,
+    /// The file behind the mapping that a fault waits for.
+    pub(crate) mapped: Option<&'static str>,
+    /// Whether the kernel works for it.
+    pub(crate) in_kernel: bool,
 }
 
 pub(crate) const BLANK: Row = Row {
@@ -38,7 +43,13 @@ pub(crate) const BLANK: Row = Row {
     call: None,
     resource: None,
     holder: None,
+    mapped: None,
+    in_kernel: false,
 };
+
+const SOCKET: Row = Row { program: "socket_causes", ..BLANK };
+const RUST: Row = Row { program: "rust_causes", cause: "lock", ..BLANK };
+const PROCESS: Row = Row { program: "process_causes", ..BLANK };
 
 const ROWS: [Row; 15] = [
     Row {
@@ -110,8 +121,19 @@ impl Running {
     pub(crate) fn of(program: &str, row: &str, blocks: Duration) -> Self {
         let folder = Folder::new(&format!("waits-{row}"));
         let blocks = blocks.as_millis().to_string();
-        let mut command = Command::new(c(program));
+        let binary = if program.starts_with("rust_") { rust(program) } else { c(program) };
+        let mut command = Command::new(binary);
         let process = Process::start(command.arg(row).arg(folder.path()).arg(blocks));
+        process.wait_for_key("ready");
+        Self { process, folder }
+    }
+
+    /// A row that is a member of a group from its first page of memory on.
+    pub(crate) fn start_in(group: &Group, program: &str, row: &str) -> Self {
+        let folder = Folder::new(&format!("waits-{row}"));
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.members());
+        let process = Process::start(command.arg(c(program)).arg(row).arg(folder.path()));
         process.wait_for_key("ready");
         Self { process, folder }
     }
@@ -212,10 +234,19 @@ fn stall_of<'a>(report: &'a Report, truth: &Truth) -> &'a Stall {
     stall
 }
 
+pub(crate) fn is_fixture(file: &str) -> bool {
+    file.ends_with("causes.c") || file.ends_with("causes.rs")
+}
+
 fn check(row: &Row, running: &Running, number: usize, stall: &Stall) {
     assert_eq!((&*stall.cause, stall.detail.as_deref()), (row.cause, row.detail), "{stall:#?}");
     let blocker = stall.blocker.as_ref().expect("checked on reading");
-    assert!(blocker.file.as_deref().is_some_and(|file| file.ends_with("causes.c")), "{stall:#?}");
+    assert!(blocker.file.as_deref().is_some_and(is_fixture), "{stall:#?}");
+    let mapped = row.mapped.map(|pattern| running.fill_in(pattern, number));
+    assert_eq!(stall.stack().resource, mapped, "{stall:#?}");
+    if row.in_kernel {
+        assert!(stall.kernel_share.is_some_and(|share| share > 0.8), "{stall:#?}");
+    }
     // What the machine's load adds (CPU, run queue) is left out; nothing else may be blamed.
     for other in ["syscall", "lock", "gil", "fault", "throttled", "stopped"] {
         let ns = stall.ledger(&format!("{other}_ns"));
@@ -244,6 +275,86 @@ fn check(row: &Row, running: &Running, number: usize, stall: &Stall) {
         assert!(stall.stacks.iter().all(|stack| stack.holder.is_none()), "{stall:#?}");
     }
     assert!(stall.outside.is_none() && stall.advice.is_some(), "{stall:#?}");
+}
+
+#[test]
+fn the_other_end_of_a_socket_is_named() {
+    let Some(_turn) = enter() else { return };
+    check_all(&[
+        Row { name: "udp", resource: Some(("recvfrom", "udp {client} -> {server}")), ..SOCKET },
+        Row {
+            name: "stream",
+            resource: Some((
+                "read",
+                "unix stream -> {folder}/stream, other end pid {helper} (slow-backend)",
+            )),
+            ..SOCKET
+        },
+        Row {
+            name: "connect",
+            resource: Some((
+                "connect",
+                "unix stream -> {folder}/full, other end pid {helper} (slow-acceptor)",
+            )),
+            ..SOCKET
+        },
+        Row {
+            name: "accept",
+            resource: Some((
+                "accept",
+                "unix stream {folder}/listener, other end pid {helper} (slow-caller)",
+            )),
+            ..SOCKET
+        },
+    ]);
+}
+
+#[test]
+fn what_another_process_does_late_is_waited_for_in_its_name() {
+    let Some(_turn) = enter() else { return };
+    let locked = Some(("fcntl", "{folder}/lockfile locked by pid {helper} (lock-holder)"));
+    let memory = Some(("flock", "memfd:shared locked by pid {helper} (lock-holder)"));
+    check_all(&[
+        Row { name: "waitid", resource: Some(("waitid", "child {helper} (sleep)")), ..PROCESS },
+        Row { name: "vfork", detail: Some("fork"), call: Some("vfork"), ..PROCESS },
+        Row { name: "fcntl", resource: locked, ..PROCESS },
+        Row { name: "memfd", resource: memory, ..PROCESS },
+    ]);
+}
+
+/// Nothing in memory says who has one of these.
+#[test]
+fn who_lets_go_of_a_lock_of_rust_s_is_named_with_its_stack() {
+    let Some(_turn) = enter() else { return };
+    if !has_programs(&["rustc"]) {
+        return;
+    }
+    check_all(&[
+        Row { name: "mutex", holder: Some(("mutex-holder", "rust_causes::hold_mutex")), ..RUST },
+        Row {
+            name: "rwlock",
+            holder: Some(("rwlock-writer", "rust_causes::write_locked")),
+            ..RUST
+        },
+        Row {
+            name: "condvar",
+            detail: Some("condvar"),
+            holder: Some(("notifier", "rust_causes::notify_late")),
+            ..RUST
+        },
+        Row {
+            name: "channel",
+            detail: Some("channel"),
+            holder: Some(("sender", "rust_causes::send_late")),
+            ..RUST
+        },
+        Row {
+            name: "join",
+            detail: Some("join"),
+            holder: Some(("short-lived", "start_thread")),
+            ..RUST
+        },
+    ]);
 }
 
 #[test]
