@@ -192,7 +192,9 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
 pub(crate) fn begin(running: &[Running]) -> Watch {
     let pids: Vec<String> = running.iter().map(|one| one.process.pid().to_string()).collect();
     let more: Vec<&str> = pids[1..].iter().flat_map(|pid| ["--pid", pid]).collect();
-    let watch = Watch::profile_with(running[0].process.pid(), &more);
+    let mut watch = Watch::profile_with(running[0].process.pid(), &more);
+    // On a machine that is much too slow the links may seem to be complete before they are.
+    watch.wait_until_watching();
     for one in running {
         one.begin();
     }
