@@ -51,14 +51,26 @@ impl Filter {
             && self.focus.is_none()
     }
 
-    /// Makes a summary one of the chosen window, and says what it does not tell.
-    pub(crate) fn narrow(&self, summary: &mut Summary, began_unix_ns: u64) {
+    /// Makes a summary one of the chosen window, and says what it does not tell. `loops_of` is the
+    /// time that the loops' numbers are of, as near to the window as a recording has their state.
+    pub(crate) fn narrow(
+        &self,
+        summary: &mut Summary,
+        began_unix_ns: u64,
+        loops_of: Option<(u64, u64)>,
+    ) {
         if self.is_everything() {
             return;
         }
-        let note = "filtered: stalls are those that were asked for; turns and percentiles of the \
-                    loops are those of the whole recording";
-        summary.health.warnings.push(note.to_owned());
+        let since = |unix_ns: u64| unix_ns.saturating_sub(began_unix_ns) as f64 / 1e9;
+        let of = match loops_of {
+            Some((from, to)) => format!("from {:.1} s to {:.1} s", since(from), since(to)),
+            None => "of the whole recording".to_owned(),
+        };
+        summary.health.warnings.push(format!(
+            "filtered: stalls are those that were asked for; turns and percentiles of the loops are \
+             those {of}"
+        ));
         if began_unix_ns == 0 {
             return;
         }
@@ -66,8 +78,10 @@ impl Filter {
         let from = self.since_unix_ns.unwrap_or(0).max(began_unix_ns);
         let to = self.until_unix_ns.unwrap_or(u64::MAX).min(ended);
         summary.observed_ns = to.saturating_sub(from);
-        for one in &mut summary.loops {
-            one.observed_ns = one.observed_ns.min(summary.observed_ns);
+        if loops_of.is_none() {
+            for one in &mut summary.loops {
+                one.observed_ns = one.observed_ns.min(summary.observed_ns);
+            }
         }
     }
 }

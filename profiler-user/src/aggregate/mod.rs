@@ -11,6 +11,7 @@ mod shares;
 mod stacks;
 mod summary;
 mod unfinished;
+mod window;
 
 pub use blockers::{Aggregate, BlockerKey, headline_word};
 pub use budget::{Amount, Budget, Budgets, Place, Verdict};
@@ -26,3 +27,4 @@ pub use unfinished::Unfinished;
 
 pub(crate) use blockers::slowest_syscall;
 pub(crate) use unfinished::continues;
+pub(crate) use window::between;

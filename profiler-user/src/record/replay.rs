@@ -4,7 +4,9 @@ use std::io;
 
 use super::entry::{Checkpoint, Entry};
 use super::reader::Reader;
-use crate::aggregate::{Aggregate, Ended, Filter, Health, Summary, Unfinished};
+use crate::aggregate::{
+    Aggregate, Ended, Filter, Health, LoopSummary, Summary, Unfinished, between,
+};
 use crate::blame::Stall;
 
 /// What a recording tells in between.
@@ -29,6 +31,7 @@ pub fn replay(
     let mut aggregate = Aggregate::new();
     let (mut end, mut last) = (None, None::<Box<Checkpoint>>);
     let mut latest_ns = 0;
+    let mut window = Window::default();
     for entry in reader.by_ref() {
         match entry {
             Entry::Start(_) => {}
@@ -43,6 +46,7 @@ pub fn replay(
             }
             Entry::Checkpoint(checkpoint) => {
                 latest_ns = latest_ns.max(checkpoint.at_unix_ns);
+                window.see(filter, &checkpoint);
                 if filter.covers(checkpoint.at_unix_ns) {
                     tell(Told::Checkpoint(&checkpoint))?;
                 }
@@ -81,10 +85,45 @@ pub fn replay(
     if let Some(renamer) = reader.renamer() {
         summary.health.warnings.extend(renamer.warnings());
     }
-    filter.narrow(&mut summary, start.began_unix_ns);
+    let loops_of = window.narrow(&mut summary, start.began_unix_ns, latest_ns);
+    filter.narrow(&mut summary, start.began_unix_ns, loops_of);
     let observed: u64 = summary.loops.iter().map(|one| one.observed_ns).sum();
     summary.blockers = aggregate.blockers(observed);
     Ok(summary)
+}
+
+/// The loops' states next to the ends of the window that a filter chooses.
+#[derive(Debug, Default)]
+struct Window {
+    /// The last one before it.
+    before: Option<(u64, Vec<LoopSummary>)>,
+    /// The first one behind it.
+    behind: Option<(u64, Vec<LoopSummary>)>,
+}
+
+impl Window {
+    fn see(&mut self, filter: &Filter, checkpoint: &Checkpoint) {
+        let at = checkpoint.at_unix_ns;
+        if filter.since_unix_ns.is_some_and(|since| at <= since) {
+            self.before = Some((at, checkpoint.summary.loops.clone()));
+        }
+        if self.behind.is_none() && filter.until_unix_ns.is_some_and(|until| at >= until) {
+            self.behind = Some((at, checkpoint.summary.loops.clone()));
+        }
+    }
+
+    /// Makes the loops' numbers those of the window; gives the time that they are of, `None` if that
+    /// is the whole recording.
+    fn narrow(self, summary: &mut Summary, began_ns: u64, latest_ns: u64) -> Option<(u64, u64)> {
+        if self.before.is_none() && self.behind.is_none() {
+            return None;
+        }
+        let ended = began_ns.saturating_add(summary.observed_ns).max(latest_ns);
+        let (to, after) = self.behind.unwrap_or((ended, std::mem::take(&mut summary.loops)));
+        let (from, before) = self.before.unwrap_or((began_ns, Vec::new()));
+        summary.loops = between(&before, &after);
+        Some((from, to))
+    }
 }
 
 /// What is known if neither an end nor a checkpoint was read.

@@ -151,6 +151,57 @@ fn filters_leave_out_what_was_not_asked_for() {
     assert_eq!(summary.observed_ns, 1_050 * MS);
 }
 
+/// The state of the loops is in the recording once a second: a part of it has the turns of that part.
+#[test]
+fn a_part_of_a_recording_has_the_turns_of_that_part() {
+    let mut encoder = Encoder::default();
+    let mut bytes = Encoder::head(&start()).expect("encodes");
+    let state = |second: u64| {
+        let mut state = summary(&[]);
+        state.observed_ns = second * 1_000 * MS;
+        state.loops.truncate(1);
+        let one = &mut state.loops[0];
+        one.observed_ns = state.observed_ns;
+        one.turns = 100 * second;
+        one.busy_ns = 300 * MS * second;
+        one.parked_ns = 700 * MS * second;
+        // A long turn in the second second, none later.
+        one.turn_max_ns = 80 * MS;
+        one.turn_histogram = vec![(3_080_192, 99 * second), (81_788_928, u64::from(second > 1))];
+        state
+    };
+    for second in 1..=9 {
+        let at_unix_ns = START + second * 1_000 * MS;
+        let checkpoint = Checkpoint { at_unix_ns, summary: state(second) };
+        encoder.checkpoint(&checkpoint).expect("encodes");
+        bytes.extend(encoder.block().expect("encodes"));
+    }
+    encoder.end(&state(10)).expect("encodes");
+    bytes.extend(encoder.block().expect("encodes"));
+    let of = |since: Option<u64>, until: Option<u64>| {
+        let at = |ms: u64| START + ms * MS;
+        let filter = Filter {
+            since_unix_ns: since.map(at),
+            until_unix_ns: until.map(at),
+            ..Filter::default()
+        };
+        let (_, summary) = read(bytes.clone(), &filter);
+        let note = summary.health.warnings.iter().find(|text| text.contains("filtered"));
+        (summary.loops[0].clone(), note.cloned().unwrap_or_default())
+    };
+    let (whole, _) = of(None, None);
+    assert_eq!((whole.turns, whole.turn_max_ns), (1_000, 80 * MS));
+    let (part, note) = of(Some(3_500), Some(5_500));
+    assert_eq!((part.turns, part.busy_ns, part.observed_ns), (300, 900 * MS, 3_000 * MS));
+    assert!(part.turn_max_ns < 4 * MS, "the long turn was before: {part:?}");
+    assert!(note.contains("from 3.0 s to 6.0 s"), "{note}");
+    let (rest, note) = of(Some(3_500), None);
+    assert_eq!(rest.turns, 700, "{note}");
+    assert!(note.contains("from 3.0 s to 10.0 s"), "{note}");
+    let (first, _) = of(None, Some(1_500));
+    assert_eq!((first.turns, first.turn_max_ns), (200, 80 * MS));
+}
+
 /// What a later version adds must not keep this one from reading the rest.
 #[test]
 fn unknown_fields_kinds_and_causes_are_tolerated() {
