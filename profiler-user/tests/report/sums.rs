@@ -26,6 +26,14 @@ fn formats_agree() {
     let total: u64 = summary(&stalls).blockers.iter().map(|row| row.total_ns).sum();
     assert_eq!(folded_micros(&write(Format::Folded, &options(), &stalls)), micros(total));
 
+    // As other tools read folded stacks: frames between semicolons, then a blank and the weight.
+    let folded = write(Format::Folded, &options(), &stalls);
+    let mut drawn = Vec::new();
+    let mut drawing = inferno::flamegraph::Options::default();
+    inferno::flamegraph::from_reader(&mut drawing, folded.as_bytes(), &mut drawn).expect("drawn");
+    let drawn = String::from_utf8_lossy(&drawn);
+    assert!(drawn.contains(&format!("total_samples=\"{}\"", micros(total))));
+
     let svg = write(Format::Svg, &options(), &stalls);
     assert!(svg.contains(&format!("total_samples=\"{}\"", micros(total))));
 
