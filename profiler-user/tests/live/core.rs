@@ -50,7 +50,7 @@ fn poll_loop_has_every_stall_with_line_and_duration() {
     // From the second on: the first may have begun before we were attached.
     let before = target.truths().len() + 1;
     let truths = target.wait_for_truths(before + 5, patience(10));
-    let report = watch.stop();
+    let report = watch.settle_and_stop();
     let last = target.truths().len();
     check_c_stalls(&truths[before..], &report.stalls, last);
     let one = report.loop_of(target.pid());
