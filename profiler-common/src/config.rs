@@ -19,8 +19,9 @@ pub struct Config {
     pub has_prev_state: u32,
     /// Non-zero: the kernel has `bpf_task_pt_regs` and `bpf_get_current_task_btf` (Linux 5.15).
     pub has_task_pt_regs: u32,
-    /// Non-zero: a sleeping futex wait of an unknown address is reported for classification.
-    pub learn_futexes: u32,
+    /// Non-zero: polls are meant to be seen, so that turns which began while they were not count as
+    /// busy time only: they may have been many.
+    pub exact: u32,
     /// Offset of `task_struct.pid`.
     pub task_pid: u32,
     /// Offset of `task_struct.tgid`.

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 use profiler_common::capture::{BUFFERS, Capture};
 use profiler_common::counters::Counter;
 use profiler_common::histogram;
-use profiler_common::record::{FLAG_UNPROVEN, Header, KIND_CAPTURE, KIND_TURN, TurnRecord};
+use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN, Header, KIND_CAPTURE, KIND_TURN, TurnRecord};
 use profiler_common::turn::{Finished, NO_BUFFER, NO_ENTRY, STACKS, ThreadState};
 
 use crate::maps::{CAPTURES, EVENTS, HISTOGRAMS, config};
@@ -94,7 +94,15 @@ pub(crate) fn finished(state: &mut ThreadState, turn: Finished) {
 #[inline(never)]
 fn turn_ended(state: &mut ThreadState, ns: u64, end_ns: u64) {
     let turn = Finished { ns, end_ns };
-    if state.slot != 0
+    // While polls are not watched, what ends may have been many turns.
+    let known = state.record.header.flags & (FLAG_EXACT | FLAG_AT_ATTACH) != 0
+        || config!(exact) == 0
+        || state.record.turn.longest_ns >= config!(threshold_ns);
+    if known {
+        state.count_length(turn.ns);
+    }
+    if known
+        && state.slot != 0
         && let Some(histogram) = HISTOGRAMS.get_ptr_mut(state.slot - 1)
     {
         let bucket = histogram::bucket(turn.ns);

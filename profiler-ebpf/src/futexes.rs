@@ -10,7 +10,7 @@ use profiler_common::record::KIND_FUTEX;
 use profiler_common::turn::ThreadState;
 
 use crate::capture::{self, Subject};
-use crate::maps::{FUTEXES, TARGETS, config};
+use crate::maps::{FUTEXES, TARGETS};
 use crate::switch::take_slot;
 use crate::{count, emit};
 
@@ -22,9 +22,6 @@ fn key(state: &ThreadState) -> FutexKey {
 /// What is known of the futex the thread sleeps on; 0 if nobody asked yet.
 #[inline(always)]
 pub(crate) fn class(state: &ThreadState) -> u32 {
-    if config!(learn_futexes) == 0 && state.futex & EPOLL_KEY == 0 {
-        return 0;
-    }
     // SAFETY: the value is a number.
     unsafe { FUTEXES.get(key(state)) }.copied().unwrap_or(0)
 }
@@ -58,10 +55,9 @@ pub(crate) fn ask(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64)
     if class(state) != 0 {
         return;
     }
-    let learns = config!(learn_futexes) != 0
-        // SAFETY: targets are preallocated; the flag is a hint.
-        && unsafe { TARGETS.get(state.record.header.tgid) }
-            .is_some_and(|target| target.flags & TARGET_LEARN_FUTEXES != 0);
+    // SAFETY: targets are preallocated; the flag is a hint.
+    let learns = unsafe { TARGETS.get(state.record.header.tgid) }
+        .is_some_and(|target| target.flags & TARGET_LEARN_FUTEXES != 0);
     if !learns && state.futex & EPOLL_KEY == 0 {
         return;
     }

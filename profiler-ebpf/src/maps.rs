@@ -18,7 +18,7 @@ pub(crate) static CONFIG: Config = Config {
     follow_forks: 0,
     has_prev_state: 0,
     has_task_pt_regs: 0,
-    learn_futexes: 0,
+    exact: 0,
     task_pid: 0,
     task_tgid: 0,
     task_state: 0,

@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_loops: 32,
         max_threads: 4096,
         follow_forks: true,
+        exact: true,
     };
     let began = Instant::now();
     let mut kernel = match object {

@@ -305,13 +305,18 @@ impl ThreadState {
         }
         self.stats.turns += 1;
         self.stats.busy_ns += ns;
-        if ns > self.stats.max_ns {
-            self.stats.max_ns = ns;
-        }
         let exact = armed_since != 0 && armed_since <= turn.start_ns;
         self.record.header.flags = self.turn_flags | if exact { FLAG_EXACT } else { 0 };
         self.record.header.time_ns = end;
         Finished { ns, end_ns: end }
+    }
+
+    /// Takes note of the length of a turn that ended.
+    #[inline(always)]
+    pub fn count_length(&mut self, ns: u64) {
+        if ns > self.stats.max_ns {
+            self.stats.max_ns = ns;
+        }
     }
 
     #[inline(always)]

@@ -62,6 +62,7 @@ impl Filter {
         if self.is_everything() {
             return;
         }
+        summary.filtered = true;
         let since = |unix_ns: u64| unix_ns.saturating_sub(began_unix_ns) as f64 / 1e9;
         let of = match loops_of {
             Some((from, to)) => format!("from {:.1} s to {:.1} s", since(from), since(to)),
@@ -78,6 +79,9 @@ impl Filter {
         let from = self.since_unix_ns.unwrap_or(0).max(began_unix_ns);
         let to = self.until_unix_ns.unwrap_or(u64::MAX).min(ended);
         summary.observed_ns = to.saturating_sub(from);
+        if to <= from {
+            summary.health.warnings.push("nothing was recorded in the time asked for".to_owned());
+        }
         if loops_of.is_none() {
             for one in &mut summary.loops {
                 one.observed_ns = one.observed_ns.min(summary.observed_ns);

@@ -135,6 +135,9 @@ pub struct Summary {
     pub threshold_ns: u64,
     /// Why the observation ended.
     pub ended: Ended,
+    /// Whether stalls were left out on demand.
+    #[serde(skip)]
+    pub filtered: bool,
 }
 
 /// Why an observation ended.

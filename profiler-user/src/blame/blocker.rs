@@ -73,8 +73,22 @@ pub(super) fn culprit(frames: &[Frame]) -> Option<&Frame> {
     inner_first()
         .find(|frame| frame.user_code && frame.named)
         .or_else(|| inner_first().find(|frame| frame.user_code))
+        .or_else(|| {
+            inner_first().find(|f| f.named && f.kind != FrameKind::Kernel && !serves_all(f))
+        })
         .or_else(|| inner_first().find(|f| f.named && f.kind != FrameKind::Kernel))
         .or_else(|| inner_first().find(|frame| frame.named))
+}
+
+/// Whether a frame is of the C library or of the event loop's own library: every program waits there,
+/// so it says less than its caller.
+fn serves_all(frame: &Frame) -> bool {
+    let module = frame.module.as_deref().unwrap_or_default();
+    let file = module.rsplit('/').next().unwrap_or(module);
+    ["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "[vdso]"]
+        .iter()
+        .any(|name| file.starts_with(name))
+        || frame.function.starts_with("uv_")
 }
 
 /// The function of the garbage collector that code of the interpreter called: whoever allocated

@@ -138,6 +138,7 @@ fn try_programs(checks: &mut Vec<Check>) -> Boundaries {
         max_loops: 1,
         max_threads: 16,
         follow_forks: false,
+        exact: false,
     };
     let mut boundaries = Boundaries::Sched;
     let mut kernel = match Kernel::load(&options) {

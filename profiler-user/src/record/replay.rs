@@ -60,6 +60,7 @@ pub fn replay(
         tell(Told::Stall(stall))?;
     }
     let finished = end.is_some();
+    let last_state_ns = last.as_ref().map_or(0, |last| last.at_unix_ns);
     let mut summary = end.or_else(|| last.map(|last| last.summary)).unwrap_or_else(nothing);
     if summary.threshold_ns == 0 {
         summary.threshold_ns = reader.start().threshold_ns;
@@ -69,6 +70,13 @@ pub fn replay(
         let began = reader.start().began_unix_ns;
         if began > 0 {
             summary.observed_ns = summary.observed_ns.max(latest_ns.saturating_sub(began));
+        }
+        if last_state_ns > 0 {
+            // Stalls that came after the loops' last state were watched for as well.
+            let after_ns = latest_ns.saturating_sub(last_state_ns);
+            for one in &mut summary.loops {
+                one.observed_ns = one.observed_ns.saturating_add(after_ns);
+            }
         }
         summary.health.warnings.push(
             "the recording has no end: stallscope was killed, or the file is cut off".to_owned(),
@@ -135,6 +143,7 @@ fn nothing() -> Summary {
         health: Health::default(),
         observed_ns: 0,
         threshold_ns: 0,
+        filtered: false,
         ended: Ended::Unknown,
     }
 }

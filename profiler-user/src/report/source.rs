@@ -6,9 +6,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use crate::attach::proc;
 use crate::report::Sources;
-use crate::symbolize::Frame;
+use crate::symbolize::{Frame, FrameKind};
 
 /// Files that are quoted, by ending. The path comes from the target, which must not be able to make
 /// a report show a line of any file it likes.
@@ -18,6 +20,10 @@ const ENDINGS: [&str; 24] = [
 ];
 /// No more of a file than this is read to find a line.
 const MAX_BYTES: u64 = 4 << 20;
+/// `USER_HZ`, the unit of times in `/proc`, on every architecture but Alpha.
+const TICKS_PER_SECOND: u64 = 100;
+/// What is between the clocks of files and of processes: each counts in ticks of its own.
+const CLOCK_ERROR: Duration = Duration::from_millis(50);
 /// Lines remembered; then all are forgotten.
 const MAX_CACHED: usize = 4096;
 
@@ -38,11 +44,12 @@ impl SourceLines {
         if let Some(source) = &frame.origin.source {
             return Some(source.to_string());
         }
-        self.get(pid, frame.file.as_ref()?, frame.line?)
+        self.get(pid, frame, frame.file.as_ref()?, frame.line?)
     }
 
-    /// The line without the blanks around it; `None` if it can't be read or is blank.
-    fn get(&mut self, pid: u32, file: &Arc<str>, line: u32) -> Option<String> {
+    /// The line without the blanks around it; `None` if it can't be read or is blank, or if the file
+    /// was written after the code that ran: then it need not be what ran.
+    fn get(&mut self, pid: u32, frame: &Frame, file: &Arc<str>, line: u32) -> Option<String> {
         let root = match &self.sources {
             Sources::Off => return None,
             Sources::Target => PathBuf::from(format!("/proc/{pid}/root")),
@@ -52,11 +59,42 @@ impl SourceLines {
             self.cache.clear();
         }
         let key = (pid, file.clone(), line);
-        self.cache.entry(key).or_insert_with(|| read_line(&root, Path::new(&**file), line)).clone()
+        let line = || {
+            let newest = match &self.sources {
+                Sources::Target => code_is_from(pid, &root, frame),
+                _ => None,
+            };
+            read_line(&root, Path::new(&**file), line, newest)
+        };
+        self.cache.entry(key).or_insert_with(line).clone()
     }
 }
 
-fn read_line(root: &Path, file: &Path, line: u32) -> Option<String> {
+/// When the code of a frame was there at the latest: at the start of its process, and when its binary
+/// was built.
+fn code_is_from(pid: u32, root: &Path, frame: &Frame) -> Option<SystemTime> {
+    let started = started(pid);
+    let module = frame.module.as_deref().filter(|_| frame.kind == FrameKind::Native);
+    let built = module.and_then(|module| {
+        std::fs::metadata(root.join(module.strip_prefix('/')?)).ok()?.modified().ok()
+    });
+    started.into_iter().chain(built).min()
+}
+
+/// When a process was started.
+fn started(pid: u32) -> Option<SystemTime> {
+    let ticks = proc::start_ticks(pid)?;
+    let since_boot = Duration::from_millis(ticks.saturating_mul(1_000 / TICKS_PER_SECOND));
+    let mut up = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live value of the right type.
+    if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut up) } != 0 {
+        return None;
+    }
+    let up = Duration::new(u64::try_from(up.tv_sec).ok()?, u32::try_from(up.tv_nsec).ok()?);
+    SystemTime::now().checked_sub(up.checked_sub(since_boot)?)
+}
+
+fn read_line(root: &Path, file: &Path, line: u32, newest: Option<SystemTime>) -> Option<String> {
     let ending = file.extension()?.to_str()?.to_ascii_lowercase();
     // Relative paths depend on where the compiler stood; `..` could leave the root.
     if ENDINGS.binary_search(&ending.as_str()).is_err()
@@ -71,7 +109,12 @@ fn read_line(root: &Path, file: &Path, line: u32) -> Option<String> {
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(root.join(file.strip_prefix("/").ok()?))
         .ok()?;
-    if !file.metadata().ok()?.is_file() {
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() {
+        return None;
+    }
+    let written = meta.modified().ok()?;
+    if newest.is_some_and(|newest| written > newest + CLOCK_ERROR) {
         return None;
     }
     let mut lines = BufReader::new(file.take(MAX_BYTES)).split(b'\n');
@@ -95,14 +138,14 @@ mod tests {
     fn lines_of_sources_only() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         assert_eq!(
-            read_line(root, Path::new("/src/lib.rs"), 1).as_deref().map(|l| &l[..3]),
+            read_line(root, Path::new("/src/lib.rs"), 1, None).as_deref().map(|l| &l[..3]),
             Some("//!")
         );
-        assert_eq!(read_line(root, Path::new("/src/lib.rs"), 0), None);
-        assert_eq!(read_line(root, Path::new("/src/lib.rs"), u32::MAX), None);
-        assert_eq!(read_line(root, Path::new("/Cargo.toml"), 1), None);
-        assert_eq!(read_line(root, Path::new("/src/../src/lib.rs"), 1), None);
-        assert_eq!(read_line(root, Path::new("src/lib.rs"), 1), None);
-        assert_eq!(read_line(root, Path::new("/src"), 1), None);
+        assert_eq!(read_line(root, Path::new("/src/lib.rs"), 0, None), None);
+        assert_eq!(read_line(root, Path::new("/src/lib.rs"), u32::MAX, None), None);
+        assert_eq!(read_line(root, Path::new("/Cargo.toml"), 1, None), None);
+        assert_eq!(read_line(root, Path::new("/src/../src/lib.rs"), 1, None), None);
+        assert_eq!(read_line(root, Path::new("src/lib.rs"), 1, None), None);
+        assert_eq!(read_line(root, Path::new("/src"), 1, None), None);
     }
 }

@@ -58,6 +58,7 @@ impl<'a> Watcher<'a> {
                 max_loops: threads.saturating_add(16).clamp(32, 256),
                 max_threads: threads.saturating_mul(4).clamp(4096, 1 << 16),
                 follow_forks: true,
+                exact: settings.boundaries != cli::Boundaries::Sched,
             })
             .and_then(|mut kernel| {
                 kernel.verify(exact, move || told.recv().unwrap_or(false))?;
@@ -171,7 +172,8 @@ impl<'a> Watcher<'a> {
         self.found_asleep.extend(asleep.map(|snapshot| (snapshot.tid, snapshot.regs)));
         let parked = |pid: u32| {
             seen.iter().any(|s| {
-                s.tgid == pid && s.state != 0 && park_class(s.regs.syscall()) == PARK_EPOLL
+                let waits = s.state != 0 && s.state & found::STOPPED == 0;
+                s.tgid == pid && waits && park_class(s.regs.syscall()) == PARK_EPOLL
             })
         };
         let lone: Vec<u32> =

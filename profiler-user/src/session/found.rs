@@ -45,7 +45,7 @@ pub(super) struct Stuck {
 /// Bytes of the stack that are read from outside.
 const STACK_BYTES: usize = 64 << 10;
 /// `__TASK_STOPPED | __TASK_TRACED`
-const STOPPED: u32 = 0x4 | 0x8;
+pub(super) const STOPPED: u32 = 0x4 | 0x8;
 
 /// Decides what a thread was doing. `lone_main` says that no other thread of its process is known
 /// to be parked, so that a busy main thread of a process with an epoll instance must be the loop.
@@ -53,17 +53,19 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
     let SnapshotEvent { tgid: pid, tid, time_ns, .. } = *seen;
     let asleep = seen.state != 0;
     let nr = seen.regs.syscall();
-    if asleep && park_class(nr) == PARK_EPOLL {
+    // Who is stopped does not wait for work, wherever it was.
+    let stopped = seen.state & STOPPED != 0;
+    if asleep && !stopped && park_class(nr) == PARK_EPOLL {
         let nr = PARK_EPOLL as i32;
         return Found::Parked { adopt: Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr } };
     }
-    if asleep && park_class(nr) == PARK_POLL && !proc::has_epoll(pid) {
+    if asleep && !stopped && park_class(nr) == PARK_POLL && !proc::has_epoll(pid) {
         let nr = PARK_POLL as i32;
         return Found::Polling { adopt: Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr } };
     }
     let process = pipeline.processes.get(pid, &mut pipeline.symbolizer);
     let tokio = process.runtime.parks_in_futex;
-    let main_is_loop = lone_main && tid == pid;
+    let main_is_loop = (lone_main && tid == pid) || (stopped && park_class(nr) == PARK_EPOLL);
     if !tokio && !main_is_loop {
         return Found::Nothing;
     }
@@ -90,7 +92,7 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
     }
     let user = read_stack(pipeline, pid, &seen.regs);
     if tokio {
-        if is_futex(nr) && pipeline.classify(pid, &user) == FutexUse::Park {
+        if is_futex(nr) && !stopped && pipeline.classify(pid, &user) == FutexUse::Park {
             let key = FutexKey { address: seen.regs.arg0(), tgid: pid, tid };
             let nr = PARK_FUTEX as i32;
             let adopt = Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr };
@@ -100,7 +102,7 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
             return Found::Nothing;
         }
     }
-    let (number, cause_of) = if seen.state & STOPPED != 0 {
+    let (number, cause_of) = if stopped {
         (cause::STOPPED, Cause::Stopped)
     } else if nr < 0 {
         (cause::FAULT, Cause::Fault)

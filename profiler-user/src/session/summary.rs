@@ -127,6 +127,9 @@ impl States<'_> {
         if self.kernel.is_parked(&state) {
             in_disguise = state.sleep_was_park(0);
         }
+        if let Some(turn) = in_disguise {
+            state.count_length(turn.ns);
+        }
         let mut stats = state.stats;
         if let Some(turn) = in_disguise.filter(|turn| turn.ns >= self.threshold_ns) {
             stats.stalls += 1;

@@ -403,6 +403,7 @@ impl Watcher<'_> {
             observed_ns: now.saturating_sub(self.began_ns),
             threshold_ns: self.settings.threshold_ns,
             ended,
+            filtered: false,
         }
     }
 }

@@ -72,6 +72,7 @@ fn replay(stream: &RecordedStream, records: &[Vec<u8>]) -> Replay {
         health,
         observed_ns,
         threshold_ns: stream.header.threshold_ns,
+        filtered: false,
         ended: Ended::TargetExited { status: "exit status: 0".to_owned() },
     };
     Replay { stalls, summary }

@@ -395,6 +395,7 @@ pub(crate) fn summary(stalls: &[Stall]) -> Summary {
         },
         observed_ns,
         threshold_ns: 10 * MS,
+        filtered: false,
         ended: Ended::Interrupted,
     }
 }

@@ -75,6 +75,8 @@ pub struct KernelOptions {
     pub max_threads: u32,
     /// Whether children of targets become targets.
     pub follow_forks: bool,
+    /// Whether polls are meant to be seen.
+    pub exact: bool,
 }
 
 /// The loaded programs.
@@ -288,7 +290,7 @@ fn config(types: &KernelTypes, options: &KernelOptions) -> Result<Config, BtfErr
         follow_forks: u32::from(options.follow_forks),
         has_prev_state: u32::from(arguments >= 4),
         has_task_pt_regs: u32::from(types.has_function("bpf_task_pt_regs")),
-        learn_futexes: 1,
+        exact: u32::from(options.exact),
         task_pid: task("pid")?,
         task_tgid: task("tgid")?,
         task_state: task("__state").or_else(|_| task("state"))?,
@@ -321,6 +323,7 @@ mod tests {
             max_loops: 8,
             max_threads: 64,
             follow_forks: true,
+            exact: true,
         };
         let mut kernel = Kernel::load(&options).expect("load");
         let arm = |kernel: &mut Kernel| kernel.arm(Boundaries::SysEnter);

@@ -66,6 +66,9 @@ fn verdict(summary: &Summary) -> Vec<Line> {
         }
         line.push(Tone::Plain, &text);
         lines.push(line);
+    } else if summary.filtered {
+        let text = "no stall of those that were asked for";
+        lines.push(Line::default().with(Tone::Warning, text));
     } else {
         let longest = summary.loops.iter().map(|one| one.turn_max_ns).max().unwrap_or(0);
         let mut text = format!(
