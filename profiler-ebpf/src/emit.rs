@@ -4,7 +4,9 @@ use aya_ebpf::helpers::generated::bpf_ringbuf_output;
 use profiler_common::capture::{BUFFERS, Capture};
 use profiler_common::counters::Counter;
 use profiler_common::histogram;
-use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN, Header, KIND_CAPTURE, KIND_TURN, TurnRecord};
+use profiler_common::record::{
+    FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN, Header, KIND_CAPTURE, KIND_TURN, TurnRecord,
+};
 use profiler_common::turn::{Finished, NO_BUFFER, NO_ENTRY, STACKS, ThreadState};
 
 use crate::maps::{CAPTURES, EVENTS, HISTOGRAMS, config};

@@ -78,7 +78,15 @@ fn compare(target: &mut Target, samples: usize) -> Comparison {
                 result.guessed += 1;
                 assert_eq!((ips[0], &ips[1..]), (other.ips[0], &other.ips[2..]));
             } else {
-                assert_eq!(ips, other.ips, "framehop differs; ours ends {:?}", stack.end);
+                let place = |ip: &u64| {
+                    maps.find(*ip).map(|m| format!("{}+{:#x}", m.path, m.file_offset(*ip)))
+                };
+                let places: Vec<_> = ips.iter().map(place).collect();
+                assert_eq!(
+                    ips, other.ips,
+                    "framehop differs; ours ends {:?}: {places:#?}",
+                    stack.end
+                );
             }
         }
         if stack.end == StackEnd::Complete {

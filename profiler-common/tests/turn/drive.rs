@@ -110,6 +110,7 @@ impl Played {
 
     fn finished(&mut self, finished: Option<Finished>) {
         let Some(Finished { ns, end_ns }) = finished else { return };
+        self.state.count_length(ns);
         let (header, turn) = (&self.state.record.header, &self.state.record.turn);
         assert_eq!(turn.start_ns + ns, end_ns);
         assert_eq!(header.time_ns, end_ns);
