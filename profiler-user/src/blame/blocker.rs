@@ -101,16 +101,36 @@ fn collector(frames: &[Frame]) -> Option<&Frame> {
         return culprit(frames);
     }
     const COLLECTOR: [&str; 4] = ["gc_collect_", "collect_", "_PyGC_", "_Py_RunGC"];
+    // Without symbols it is what the interpreter's code called; without that nobody knows.
+    let unnamed = || native.iter().find(|f| python.is_some() && f.kind == FrameKind::Native);
     native
         .iter()
         .find(|f| f.named && COLLECTOR.iter().any(|name| f.function.starts_with(name)))
-        .or_else(|| native.iter().find(|f| f.kind == FrameKind::Native))
+        .or_else(unnamed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn code_outside_of_the_collector_is_no_collector() {
+        let native = |name: &str| Frame::of_symbol(Arc::from(name));
+        let stack = |names: &[&str], ns| {
+            let frames = names.iter().map(|name| native(name)).collect();
+            Stack::new(Cause::Cpu, ns, 1, frames)
+        };
+        let stacks = [
+            stack(&["_start", "main", "Builtins_ArrayPush"], 30),
+            stack(&["_start", "main", "v8::internal::Heap::CollectGarbage", "mark"], 20),
+        ];
+        let mut ledger = Ledger::default();
+        ledger.add(Cause::Cpu, 50);
+        let blamed = blocker(Cause::Cpu, Some("gc"), &ledger, &stacks).expect("the collector");
+        assert_eq!(&*blamed.function, "v8::internal::Heap::CollectGarbage");
+        assert!(blocker(Cause::Cpu, Some("gc"), &ledger, &stacks[..1]).is_none());
+    }
 
     fn frame(function: &str, line: u32, user_code: bool) -> Frame {
         Frame {
