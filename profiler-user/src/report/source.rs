@@ -134,6 +134,21 @@ mod tests {
         assert!(ENDINGS.is_sorted());
     }
 
+    /// It need not be what ran: somebody has edited it since.
+    #[test]
+    fn a_file_that_is_newer_than_the_code_is_not_quoted() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = Path::new("/src/lib.rs");
+        let written = std::fs::metadata(root.join("src/lib.rs")).and_then(|meta| meta.modified());
+        let written = written.expect("readable");
+        let later = written + Duration::from_secs(1);
+        assert!(read_line(root, file, 1, Some(later)).is_some());
+        let earlier = written - Duration::from_secs(1);
+        assert!(read_line(root, file, 1, Some(earlier)).is_none());
+        let own = started(std::process::id()).expect("it runs");
+        assert!(own <= SystemTime::now() && own.elapsed().is_ok_and(|age| age.as_secs() < 3600));
+    }
+
     #[test]
     fn lines_of_sources_only() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

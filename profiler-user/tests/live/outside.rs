@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::fixtures::c;
+use crate::fixtures::{c, start_c};
 use crate::gate::{enter, patience};
 use crate::group::Group;
 use crate::process::Process;
@@ -88,6 +88,35 @@ fn who_stops_or_starves_a_process_from_outside_is_named_and_no_line_is() {
     if let Some(quota) = &quota {
         check_limited(quota, &report, &limited);
     }
+}
+
+/// It waits for work, and could not do any: stopped since before stallscope attached.
+#[test]
+fn a_loop_that_was_stopped_where_it_parks_is_not_idle() {
+    let Some(_turn) = enter() else { return };
+    let mut target = start_c("idle_loop", &[]);
+    let stat = format!("/proc/{}/stat", target.pid());
+    let is_stopped = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "));
+    std::thread::sleep(Duration::from_millis(300));
+    target.signal(libc::SIGSTOP);
+    while !is_stopped() {
+        assert!(target.is_alive(), "{}", target.stderr());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let watch = Watch::attach(target.pid());
+    let told = watch
+        .process
+        .wait_for_json(patience(20), |json| (json["type"] == "stall").then(|| Stall::read(json)));
+    let told = told.unwrap_or_else(|| panic!("not told: {}", watch.process.stdout()));
+    assert!(told.ongoing && told.at_attach, "{told:#?}");
+    assert!(told.cause == "stopped" && told.blocker.is_none(), "{told:#?}");
+    assert!(told.duration_ns >= 300_000_000, "{told:#?}");
+    target.signal(libc::SIGCONT);
+    let report = watch.settle_and_stop();
+    let over = report.stalls.iter().find(|stall| !stall.ongoing).expect("it goes on");
+    assert_eq!(over.cause, "stopped", "{over:#?}");
+    assert!(over.duration_ns >= told.duration_ns, "{over:#?}");
 }
 
 /// Gives a program 5 ms of every 100 ms.

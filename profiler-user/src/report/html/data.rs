@@ -153,7 +153,7 @@ impl Data {
                 StackRow(cause, stack.total_ns, stack.samples, frames, truncated, holder)
             })
             .collect();
-        let upper_bound = stall.boundary == Boundary::UpperBound;
+        let upper_bound = stall.boundary == Boundary::UpperBound && !stall.at_attach;
         let flags = [stall.ongoing, stall.at_attach, upper_bound];
         let row = StallRow {
             t: i64::try_from(stall.start_unix_ns).unwrap_or(0),

@@ -67,7 +67,9 @@ fn why_and_where(why: &str, stall: &Stall, columns: usize) -> Line {
 
 /// `1.00 s`, with what has to be known to read it right.
 pub(super) fn how_long(stall: &Stall) -> String {
-    let bound = if stall.boundary == Boundary::UpperBound { "≤ " } else { "" };
+    // One that began before stallscope attached is longer in any case.
+    let at_most = stall.boundary == Boundary::UpperBound && !stall.at_attach;
+    let bound = if at_most { "≤ " } else { "" };
     let long = format!("{bound}{}", quantity::duration(stall.duration_ns));
     let least = if stall.at_attach { "at least " } else { "" };
     if stall.ongoing {

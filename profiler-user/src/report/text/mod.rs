@@ -182,7 +182,8 @@ impl Text {
 
 impl Report for Text {
     fn stall(&mut self, out: &mut dyn Write, stall: &Stall) -> io::Result<()> {
-        if !stall.ongoing && stall.boundary == Boundary::UpperBound {
+        let at_most = stall.boundary == Boundary::UpperBound && !stall.at_attach;
+        if !stall.ongoing && at_most {
             self.upper_bounds += 1;
         }
         let (lines, detailed) = self.lines(stall);
