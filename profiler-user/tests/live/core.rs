@@ -116,8 +116,9 @@ fn two_thousand_short_sleeps_are_one_stall() {
     let stall = matches[0].stall;
     let sleeps = stall.syscalls.iter().find(|call| call.name.ends_with("nanosleep"));
     let sleeps = sleeps.unwrap_or_else(|| panic!("no nanosleep: {stall:#?}"));
-    // An emulated CPU may find some of the timers expired before it could go to sleep.
-    let fewest = if slowness() > 1 { 1900 } else { 2000 };
+    // A timer that expires before its thread has left the CPU makes it no sleep: one of 2,000 now and
+    // then on a noisy machine, more on an emulated one.
+    let fewest = if slowness() > 1 { 1900 } else { 1995 };
     assert!((fewest..=2000).contains(&sleeps.count), "{sleeps:?}");
     // One line sleeps; a capture for each of the 2,000 would show as as many stacks.
     assert!(stall.stacks.len() <= 16, "{} stacks", stall.stacks.len());

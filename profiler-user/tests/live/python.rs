@@ -311,7 +311,7 @@ fn the_collector_is_not_blamed_on_who_allocates() {
         let process = Process::start(&mut command);
         process.wait_for_key("ready");
         let watch = Watch::profile(process.pid());
-        std::thread::sleep(Duration::from_millis(700) * slowness());
+        std::thread::sleep(Duration::from_millis(1500) * slowness());
         let report = watch.stop();
         let passes: Vec<_> =
             report.blamed().into_iter().filter(|s| s.detail.as_deref() == Some("gc")).collect();
