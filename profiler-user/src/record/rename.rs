@@ -8,8 +8,9 @@ use crate::symbolize::Renamer;
 pub(super) fn rename(stall: &mut Stall, renamer: &mut Renamer) {
     let mut changed = false;
     for stack in &mut stall.stacks {
-        let holder = stack.holder.as_mut().map(|holder| &mut holder.frames);
-        for frames in [Some(&mut stack.frames), holder].into_iter().flatten() {
+        let others = stack.holder.iter_mut().chain(&mut stack.candidates);
+        let others = others.map(|other| &mut other.frames);
+        for frames in std::iter::once(&mut stack.frames).chain(others) {
             if let Some(named) = renamer.stack(frames) {
                 *frames = named;
                 changed = true;

@@ -109,6 +109,12 @@ pub(super) struct Elf {
 }
 
 impl Elf {
+    /// The build id in hexadecimal digits.
+    pub(super) fn build_id_digits(&self) -> Option<String> {
+        let id = self.build_id.as_deref()?;
+        Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// Reads the headers.
     pub(super) fn parse(source: Source) -> Result<Self, LoadError> {
         let headers = match &source {

@@ -92,9 +92,7 @@ impl Module {
 
     fn new(path: &str, elf: Elf, symbols: SymbolTable, dwarf: Debug) -> Self {
         let rust = symbols.defined(is_rust_symbol).next().is_some();
-        let digits =
-            |id: &[u8]| -> String { id.iter().map(|byte| format!("{byte:02x}")).collect() };
-        let build_id = elf.build_id.as_deref().map(|id| Arc::from(digits(id)));
+        let build_id = elf.build_id_digits().map(Arc::from);
         Self { path: Arc::from(&*printable(path)), rust, build_id, elf, symbols, dwarf }
     }
 

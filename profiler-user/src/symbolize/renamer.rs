@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::elf::{Elf, Source};
 use super::error::LoadError;
 use super::frame::{Frame, Origin};
 use super::module::{Module, Place};
@@ -74,9 +75,10 @@ impl Renamer {
 
     /// Takes note of a file that has a build id.
     fn take(&mut self, path: &Path) -> Result<(), String> {
-        let module = load(path).map_err(|error| error.to_string())?;
-        let id = module.build_id.ok_or_else(|| "it has no build id".to_owned())?;
-        self.files.entry(id.to_string()).or_default().push(path.to_owned());
+        let binary = open(path).map_err(|error| error.to_string())?;
+        let elf = Elf::parse(Source::File(binary.file)).map_err(|error| error.to_string())?;
+        let id = elf.build_id_digits().ok_or_else(|| "it has no build id".to_owned())?;
+        self.files.entry(id).or_default().push(path.to_owned());
         Ok(())
     }
 
@@ -187,9 +189,12 @@ impl Renamer {
     }
 }
 
+fn open(path: &Path) -> io::Result<Binary> {
+    Binary::open(path, Arc::from(&*path.to_string_lossy()), PathBuf::from("/"))
+}
+
 fn load(path: &Path) -> Result<Module, LoadError> {
-    let shown = Arc::from(&*path.to_string_lossy());
-    let binary = Binary::open(path, shown, PathBuf::from("/"))?;
+    let binary = open(path)?;
     // Its own debug link may lead to lines that it has not itself.
     let beside = path.parent().map(Path::to_owned);
     Module::load(binary, beside.as_slice(), &mut Vec::new())
