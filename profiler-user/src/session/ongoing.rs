@@ -15,6 +15,9 @@ use crate::events::{CaptureEvent, PythonEvent, TurnEvent, monotonic_ns};
 
 /// A stall is reported as ongoing from this age on, then at twice the age each time.
 const FIRST_ONGOING_NS: u64 = 1_000_000_000;
+/// So long after the attaching whatever lasts is told of, however young: people wait for a first word,
+/// and the turn that was found may have ended before there was something to say of it.
+const FIRST_LOOK_NS: u64 = 200_000_000;
 
 impl Watcher<'_> {
     /// Tells of a turn as the kernel side's state has it, up to `until`. `asked` is what is known of
@@ -106,11 +109,10 @@ impl Watcher<'_> {
             }
             let age = now.saturating_sub(turn.start_ns);
             let at_attach = state.turn_flags != 0;
-            let first = if at_attach { self.settings.threshold_ns } else { FIRST_ONGOING_NS };
             let Some(known) = self.loops.get_mut(&tid) else { continue };
             let due = match known.next_report {
                 Some((number, at)) if number == turn.number => at,
-                _ => turn.start_ns + first.max(self.settings.threshold_ns),
+                _ => first_due(turn.start_ns, at_attach, self.began_ns, self.settings.threshold_ns),
             };
             if (now < due && !all) || age < self.settings.threshold_ns {
                 continue;
@@ -168,4 +170,48 @@ const fn next_age(age: u64) -> u64 {
         next *= 2;
     }
     next
+}
+
+/// When a turn is first told of if it lasts: one that was found at the attaching at once, one that lasts
+/// at the first look then, others at a second of age. All in nanoseconds of the monotonic clock.
+const fn first_due(start_ns: u64, at_attach: bool, attached_ns: u64, threshold_ns: u64) -> u64 {
+    let stall_from = start_ns + threshold_ns;
+    let first_look = attached_ns + FIRST_LOOK_NS;
+    if at_attach {
+        stall_from
+    } else if stall_from <= first_look {
+        first_look
+    } else if threshold_ns > FIRST_ONGOING_NS {
+        stall_from
+    } else {
+        start_ns + FIRST_ONGOING_NS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_lasts_at_the_first_look_is_told_then() {
+        let attached = 7_000 * MS;
+        let look = attached + FIRST_LOOK_NS;
+        assert_eq!(first_due(attached + MS, false, attached, 10 * MS), look);
+        // Not yet a stall by then.
+        let late = look - 5 * MS;
+        assert_eq!(first_due(late, false, attached, 10 * MS), late + FIRST_ONGOING_NS);
+    }
+
+    #[test]
+    fn what_was_found_is_told_once_it_is_a_stall() {
+        assert_eq!(first_due(5 * MS, true, 5 * MS, 10 * MS), 15 * MS);
+    }
+
+    #[test]
+    fn nothing_is_told_below_the_threshold() {
+        let threshold = 4 * FIRST_ONGOING_NS;
+        assert_eq!(first_due(0, false, 0, threshold), threshold);
+    }
 }

@@ -136,12 +136,8 @@ fn a_service_that_hangs_is_told_of_within_a_second_on_either_loop() {
             assert_eq!((&*first.cause, &*blocker.function), ("syscall", "block"), "{first:#?}");
             (after, first.at_attach)
         });
-        // What began after the attaching is told when it ends or is a second old, whichever is first.
-        let bound =
-            |at_attach: bool| Duration::from_secs(if at_attach { 1 } else { 2 }) * slowness();
-        assert!(after.iter().all(|&(after, at)| after < bound(at)), "{runtime}: {after:?}");
-        let quickest = after.iter().map(|(after, _)| after).min().expect("three");
-        assert!(*quickest < Duration::from_secs(1) * slowness(), "{runtime}: {after:?}");
+        let bound = Duration::from_secs(1) * slowness();
+        assert!(after.iter().all(|&(after, _)| after < bound), "{runtime}: {after:?}");
     }
 }
 
