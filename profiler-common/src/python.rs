@@ -73,8 +73,8 @@ pub struct Python {
     pub gil_locked: u16,
     /// Hash of a text object.
     pub text_hash: u16,
-    /// Explicit padding.
-    pub reserved: u16,
+    /// Non-zero: the ids that its threads have in its own memory are those of the initial namespace.
+    pub own_ids: u16,
     /// Address of the flag that the collector runs, in versions where it is one for all; else 0.
     pub collecting: u64,
 }
@@ -129,8 +129,9 @@ pub struct PythonHead {
     pub frames: u32,
     /// Frames of the lock's holder, behind the others.
     pub holder_frames: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// System call that the holder sleeps in while it has the lock, plus one; 0 if it does not sleep, or
+    /// that is not known.
+    pub holder_call: u32,
     /// What `pthread_self` gives in the holder; 0 if there is none.
     pub holder: u64,
     /// The current task; 0 if there is none.

@@ -9,6 +9,7 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap};
+use profiler_common::arch::PTHREAD_TID;
 use profiler_common::capture::{BUFFERS, Capture};
 use profiler_common::cause;
 use profiler_common::python::{
@@ -19,7 +20,7 @@ use profiler_common::python::{
 use profiler_common::record::{FLAG_PYTHON, Header, KIND_PYTHON};
 use profiler_common::turn::{STACKS, ThreadState};
 
-use crate::{emit, python_task, task};
+use crate::{emit, python_task, target, task};
 
 /// Interpreters of the targets.
 #[map]
@@ -35,6 +36,8 @@ static PYTHON_STACKS: Array<PythonStack> = Array::with_max_entries(128, 0);
 const THREADS_MAX: u32 = 256;
 /// Interpreters whose locks are known.
 const INTERPRETERS_MAX: u32 = 64;
+/// No sleep that is known.
+const AWAKE: u64 = u64::MAX;
 /// Bits of a pointer to a code object that are tags.
 const TAGS: u64 = 7;
 
@@ -129,6 +132,7 @@ extern "C" fn python_walk(buffer: u32, tgid: u32, tid: u32, cause: u32, futex: u
     out.head.frames = 0;
     out.head.holder_frames = 0;
     out.head.holder = 0;
+    out.head.holder_call = 0;
     out.head.task = 0;
     out.head.name = 0;
     out.hash = 0;
@@ -160,13 +164,21 @@ extern "C" fn python_walk(buffer: u32, tgid: u32, tid: u32, cause: u32, futex: u
     let gil = if futex == 0 { 0 } else { python_lock(tgid, futex) };
     let holder = if gil == 0 { 0 } else { holder_of(python, thread, gil) };
     if holder != 0 {
-        // Its frames may change while they are read.
         out.head.holder = field(holder, python.thread_id);
+        let before = python_sleep(tgid, out.head.holder);
+        // Its frames may change while they are read.
         out.next = current_frame(python, holder);
         python_frames(buffer, tgid, out.head.frames, HOLDER_FRAMES as u32, 0);
         out.head.holder_frames = out.walked as u32;
         if out.next != 0 {
             out.head.header.flags |= PYTHON_HOLDER_BROKEN;
+        }
+        // It slept all the time, and it has the lock still.
+        if before != AWAKE
+            && before == python_sleep(tgid, out.head.holder)
+            && holder_of(python, thread, gil) == holder
+        {
+            out.head.holder_call = (before as u32).wrapping_add(1);
         }
     }
     out.hash
@@ -318,6 +330,30 @@ fn holder_of(python: &Python, thread: u64, gil: u64) -> u64 {
     }
     let holder = field(gil, python.gil_last_holder);
     if holder == thread { 0 } else { holder }
+}
+
+/// Which sleep in a system call a thread is in: the call in the low half, and what tells the sleep from
+/// others of the same thread. [`AWAKE`] if it does not sleep, or that is not known.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn python_sleep(tgid: u32, pthread: u64) -> u64 {
+    if interpreter(tgid).is_none_or(|python| python.own_ids == 0) {
+        return AWAKE;
+    }
+    for offset in PTHREAD_TID {
+        let tid = read(pthread.wrapping_add(offset)) as u32;
+        let Some(state) = target::thread(tid) else { continue };
+        // SAFETY: a plain read of a valid reference; another CPU may be changing it.
+        let version = unsafe { core::ptr::read_volatile(&raw const state.version) };
+        if state.record.header.tgid == tgid
+            && version & 1 == 0
+            && state.is_asleep()
+            && state.off_nr >= 0
+        {
+            return version << 32 | u64::from(state.off_nr.cast_unsigned());
+        }
+    }
+    AWAKE
 }
 
 /// Distance of the instruction that was captured last from its code object.

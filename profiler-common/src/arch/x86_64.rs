@@ -10,6 +10,10 @@ pub const REGS_BYTES: u64 = REG_WORDS as u64 * 8;
 /// a helper that finds the registers.
 pub const KERNEL_STACK_BYTES: u64 = 16384;
 
+/// Where `struct pthread`, which `pthread_self` points to, keeps the thread id: in glibc (`tid`, the same
+/// from 2.4 on), and in musl. What is read there counts only if it is the id of a thread of the process.
+pub const PTHREAD_TID: [u64; 2] = [0x2d0, 0x30];
+
 /// Bytes below the stack pointer that belong to the function on top (psABI, section 3.2.2).
 pub const RED_ZONE: u64 = 128;
 

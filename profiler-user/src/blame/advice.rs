@@ -154,6 +154,15 @@ pub fn advise(
     Some(text)
 }
 
+/// What to do about a thread that sleeps in a system call with the interpreter's lock.
+#[must_use]
+pub fn advise_on_lock_asleep(call: &str) -> String {
+    format!(
+        "the holder sleeps in {call} without releasing the GIL, so every thread waits: have its C code \
+         release it (Py_BEGIN_ALLOW_THREADS; ctypes.CDLL rather than PyDLL), or call it in another process"
+    )
+}
+
 /// What to do about threads of which each waits for the next and the last for the first. They are
 /// given by id and name, beginning with any.
 #[must_use]

@@ -206,6 +206,14 @@ pub struct Holder {
     pub tid: u32,
     /// Its name, control characters removed.
     pub thread: Arc<str>,
+    /// System call in which it slept when the wait for it began, without letting go of what it holds;
+    /// `None` if it did not sleep, or that is not known.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "words::optional"
+    )]
+    pub asleep_in: Option<Word>,
     /// Its frames, root to leaf.
     #[serde(default)]
     pub frames: Vec<Frame>,

@@ -147,6 +147,8 @@ pub struct PythonEvent {
     pub holder: u64,
     /// Its frames, innermost first.
     pub holder_frames: Vec<PythonFrame>,
+    /// System call that the holder sleeps in while it has the lock, if it is known to sleep.
+    pub holder_nr: Option<u32>,
     /// The current task; 0 if there is none.
     pub task: u64,
     /// Copy of the object that names it.
@@ -357,6 +359,7 @@ impl PythonEvent {
             flags: head.header.flags,
             frames: frames[..own].to_vec(),
             holder: head.holder,
+            holder_nr: head.holder_call.checked_sub(1),
             holder_frames: frames[own..all].to_vec(),
             task: head.task,
             name: head.name_bytes.iter().flat_map(|word| word.to_le_bytes()).collect(),

@@ -9,8 +9,8 @@ mod tokio;
 
 pub use nested::{Call, is_nested, runs_a_loop};
 pub use python::{
-    Interpreter, Limiter, NamedPythonStack, NativeFrame, PoolKind, PythonCall, PythonFrames,
-    PythonTask, Worker, merge,
+    Interpreter, Limiter, LockHolder, NamedPythonStack, NativeFrame, PoolKind, PythonCall,
+    PythonFrames, PythonTask, Worker, merge,
 };
 pub use recognise::{ProcessRuntime, recognise, recognise_python};
 pub use tokio::{FutexUse, classify_futex, handed_off, is_worker, stand_in, task_of, task_polls};

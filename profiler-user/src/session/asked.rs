@@ -138,7 +138,8 @@ impl Pipeline {
             .find(|member| member.tid == owner && owner != sleep.tid)
             .map(|member| member.frames.clone())
             .unwrap_or_default();
-        let holder = Holder { tid: owner, thread: self.processes.thread_name(pid, owner), frames };
+        let thread = self.processes.thread_name(pid, owner);
+        let holder = Holder { tid: owner, thread, asleep_in: None, frames };
         // A circle stands only if all of it was there at the same time and nobody will leave it.
         let stands = |member: &Member| {
             !member.gives_up && blocked::sleeps(pid, member.tid) == Some(member.sleeps)

@@ -51,6 +51,6 @@ impl Pipeline {
     }
 
     fn candidate(&mut self, pid: u32, tid: u32, frames: Vec<crate::symbolize::Frame>) -> Holder {
-        Holder { tid, thread: self.processes.thread_name(pid, tid), frames }
+        Holder { tid, thread: self.processes.thread_name(pid, tid), asleep_in: None, frames }
     }
 }

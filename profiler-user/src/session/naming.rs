@@ -6,7 +6,7 @@ use super::kernel_frames;
 use super::pipeline::{Pipeline, Walked, syscall_name};
 use crate::binaries::ProcessMaps;
 use crate::blame::{Holder, NO_NAME, Runtime, Stack, Task};
-use crate::runtimes::{self, NativeFrame, PythonTask, merge};
+use crate::runtimes::{self, LockHolder, NativeFrame, PythonTask, merge};
 use crate::stalls::{Captured, Cause};
 use crate::symbolize::{Frame, Symbolizer};
 
@@ -48,9 +48,10 @@ impl Pipeline {
         let outer = self.native(pid, callers.collect());
         let kernel = self.kernel(kernel);
         let holder = python.as_ref().and_then(|python| python.holder.clone());
-        let holder = holder.map(|(tid, frames)| {
+        let holder = holder.map(|LockHolder { tid, asleep_in, frames }| {
             let thread = self.processes.thread_name(pid, tid);
-            Holder { tid, thread, frames }
+            let asleep_in = asleep_in.map(|nr| syscall_name(nr.cast_signed()));
+            Holder { tid, thread, asleep_in, frames }
         });
         for ((ip, instr), (total_ns, samples)) in places(captured, leaf) {
             let mut native = self.native(pid, ip.into_iter().map(|ip| (ip, leaf_sp)).collect());
@@ -77,6 +78,9 @@ impl Pipeline {
             if let Some(one) = last.and_then(|at| named.get_mut(at)) {
                 one.stack.total_ns += total_ns;
                 one.stack.samples = one.stack.samples.saturating_add(samples);
+                if let (Some(known), Some(again)) = (&mut one.stack.holder, &holder) {
+                    known.asleep_in = known.asleep_in.or(again.asleep_in);
+                }
                 continue;
             }
             named.push(Named {
@@ -145,6 +149,7 @@ pub(super) fn name(
     frames
 }
 
+/// Whether two are one, whatever the system call it was in.
 fn same_holder(one: Option<&Holder>, other: Option<&Holder>) -> bool {
     let key = |holder: &'_ Holder| (holder.tid, holder.frames.clone());
     one.map(key) == other.map(key)

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
 use crate::blame::{
-    Boundary, Runtime, Stall, advise, advise_on_deadlock, blocker, busiest_call, detail, parts,
+    Boundary, Runtime, Stall, advise, advise_on_deadlock, advise_on_lock_asleep, blocker,
+    busiest_call, detail, parts,
 };
 use crate::events::{CaptureEvent, Clock, Event, PythonEvent, TurnEvent};
 use crate::runtimes::{NamedPythonStack, PythonFrames, handed_off};
@@ -322,6 +323,9 @@ impl Pipeline {
         let syscalls = self.slept_in(&raw, waits, asked);
         let circle = asked.filter(|_| cause == Cause::Lock).map(|asked| &asked.circle[..]);
         let deadlock = circle.and_then(advise_on_deadlock);
+        let of_gil = stacks.iter().filter(|stack| cause == Cause::Gil && stack.cause == cause);
+        let sleeper = of_gil.filter_map(|stack| stack.holder.as_ref()?.asleep_in).next();
+        let special = deadlock.clone().or_else(|| sleeper.map(advise_on_lock_asleep));
         let detail = if deadlock.is_some() {
             Some("deadlock")
         } else {
@@ -348,7 +352,7 @@ impl Pipeline {
             boundary: if raw.exact { Boundary::Exact } else { Boundary::UpperBound },
             kernel_share: raw.kernel_share,
             blocker: blocker(cause, detail, &raw.ledger, &stacks),
-            advice: deadlock.or_else(|| advise(cause, detail, runtime, &syscalls, busiest)),
+            advice: special.or_else(|| advise(cause, detail, runtime, &syscalls, busiest)),
             parts: parts(&raw.ledger, &stacks, &tasks, runtime != Runtime::Tokio),
             syscalls,
             stacks,

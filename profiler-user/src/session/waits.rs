@@ -63,7 +63,7 @@ impl Pipeline {
         let waker = &lock.waker.who;
         let thread =
             if waker.tid == tid { comm(waker) } else { self.processes.thread_name(raw.tgid, tid) };
-        Some(Holder { tid, thread, frames })
+        Some(Holder { tid, thread, asleep_in: None, frames })
     }
 
     /// Frames of a thread, root to leaf, the kernel's last.

@@ -183,6 +183,41 @@ fn who_waits_for_the_lock_is_told_from_who_holds_it() {
     }
 }
 
+/// C code that sleeps without letting go of the lock stops every thread: that is said, with the call.
+#[test]
+fn a_holder_that_sleeps_with_the_lock_is_told_with_its_call() {
+    let Some(_turn) = enter() else { return };
+    for python in all().into_iter().filter(|python| [8, 11, 13, 15].contains(&python.minor())) {
+        let (mut command, _folder) = python.run("gil_fight.py", &["asleep"]);
+        let process = Process::start(&mut command);
+        let line = process.wait_for_key("line").as_u64();
+        let holder = process.wait_for_key("holder").as_u64();
+        let watch = Watch::profile(process.pid());
+        std::thread::sleep(Duration::from_secs(1) * slowness());
+        let report = watch.stop();
+        let held: Vec<_> = report.stalls.iter().filter(|stall| stall.cause == "gil").collect();
+        assert!(!held.is_empty(), "{python:?}: {:#?}", report.stalls);
+        let asleep = |stall: &&&Stall| {
+            let one = stall.stacks.iter().filter_map(|stack| stack.holder.as_ref());
+            one.into_iter().any(|one| {
+                Some(one.tid) == holder
+                    && one.asleep_in.as_deref() == Some("clock_nanosleep")
+                    && one.frames.iter().any(|frame| frame.line == line)
+            })
+        };
+        // The wait may have begun before the sleep did.
+        let told: Vec<_> = held.iter().filter(asleep).collect();
+        assert!(told.len() * 2 > held.len(), "{python:?}: {held:#?}");
+        for stall in told {
+            let blocker =
+                stall.blocker.as_ref().unwrap_or_else(|| panic!("{python:?}: {stall:#?}"));
+            assert_eq!(blocker.line, line, "{python:?}: {stall:#?}");
+            let advice = stall.advice.as_deref().unwrap_or_default();
+            assert!(advice.contains("without releasing the GIL"), "{python:?}: {advice}");
+        }
+    }
+}
+
 /// An interpreter beside the main one has a lock of its own, from the first wait on.
 #[test]
 fn the_lock_of_another_interpreter_is_one_as_well() {

@@ -64,6 +64,7 @@ pub(crate) struct Task {
 
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Holder {
+    pub(crate) asleep_in: Option<String>,
     pub(crate) tid: u64,
     pub(crate) thread: String,
     pub(crate) frames: Vec<Frame>,

@@ -250,7 +250,12 @@ pub(crate) fn gil(at_ms: u64) -> Stall {
     let mut stall = bare(at_ms, &[(Cause::Gil, 20_000_000), (Cause::Cpu, 201_000)]);
     stall.blocker = Some(blocker(&own, 1.0));
     stall.stacks = vec![Stack {
-        holder: Some(Holder { tid: 4720, thread: "asyncio_0".into(), frames: holder }),
+        holder: Some(Holder {
+            tid: 4720,
+            thread: "asyncio_0".into(),
+            asleep_in: None,
+            frames: holder,
+        }),
         ..stack(Cause::Gil, 20_000_000, 4, frames)
     }];
     stall.advice = Some("a thread won't help, it holds the GIL: use a process pool".into());

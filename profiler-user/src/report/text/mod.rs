@@ -282,9 +282,10 @@ fn impact(stall: &Stall) -> Option<Line> {
 fn held_by(holder: &Holder, is_awaited: bool) -> Line {
     let stack =
         if holder.frames.is_empty() { "; its stack is unknown" } else { "; innermost call first" };
+    let asleep = holder.asleep_in.map(|call| format!(", asleep in {call} meanwhile"));
     labelled(if is_awaited { "waits for" } else { "held by" })
         .with(Tone::Strong, &holder.thread)
-        .with(Tone::Plain, &format!(" ({})", holder.tid))
+        .with(Tone::Plain, &format!(" ({}){}", holder.tid, asleep.unwrap_or_default()))
         .with(Tone::Dim, stack)
 }
 

@@ -47,9 +47,20 @@ pub struct NamedPythonStack {
     pub task: PythonTask,
     /// Whether the collector was running.
     pub collecting: bool,
-    /// Who held the interpreter's lock: its thread, and its frames, root to leaf.
-    pub holder: Option<(u32, Vec<Frame>)>,
+    /// Who held the interpreter's lock.
+    pub holder: Option<LockHolder>,
     leaf: Option<Leaf>,
+}
+
+/// The thread that had the interpreter's lock when another began to wait for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Its thread id in the initial namespace.
+    pub tid: u32,
+    /// Number of the system call that it slept in with the lock; `None` if it is not known to have slept.
+    pub asleep_in: Option<u32>,
+    /// Its frames, root to leaf; empty if it ran on while they were read.
+    pub frames: Vec<Frame>,
 }
 
 /// The innermost frame's code, for samples that differ from the capture in their line only.
@@ -149,7 +160,7 @@ impl PythonFrames {
 
     /// The holder runs while its frames are read: they count only if the chain is whole and every
     /// code object is what it was.
-    fn holder(&mut self, of: &Interpreter, event: &PythonEvent) -> Option<(u32, Vec<Frame>)> {
+    fn holder(&mut self, of: &Interpreter, event: &PythonEvent) -> Option<LockHolder> {
         if event.holder == 0 {
             return None;
         }
@@ -159,16 +170,12 @@ impl PythonFrames {
             .map(|frame| self.codes.get(of, frame).map(|code| shown(Some(&code), frame)))
             .collect();
         let frames = frames.filter(|_| event.flags & PYTHON_HOLDER_BROKEN == 0);
-        match frames {
-            Some(mut frames) if !frames.is_empty() => {
-                frames.reverse();
-                Some((tid, frames))
-            }
-            _ => {
-                self.torn_holders += 1;
-                Some((tid, Vec::new()))
-            }
+        let mut frames = frames.unwrap_or_default();
+        if frames.is_empty() {
+            self.torn_holders += 1;
         }
+        frames.reverse();
+        Some(LockHolder { tid, asleep_in: event.holder_nr, frames })
     }
 
     /// Forgets a process.

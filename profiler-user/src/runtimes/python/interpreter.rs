@@ -4,6 +4,7 @@ use profiler_common::python::{KEYS_LOG2, KEYS_SIZE, NO_FIELD, Python};
 
 use super::memory::Memory;
 use super::offsets::{FIRST_WITH_TABLE, FIRST_WITH_TASK_IN_THREAD, OLDEST_MINOR, Offsets};
+use crate::attach::proc;
 use crate::binaries::{Mapping, ProcessMaps};
 use crate::symbolize::Symbolizer;
 
@@ -203,7 +204,7 @@ impl Interpreter {
             keys_kind: if offsets.keys_have_logarithms() { KEYS_LOG2 } else { KEYS_SIZE },
             gil_locked: offsets.gil_locked,
             text_hash: offsets.text_hash(),
-            reserved: 0,
+            own_ids: u16::from(proc::innermost_tid(self.pid, self.pid) == Some(self.pid)),
             collecting: collecting.map_or(0, |field| self.runtime + u64::from(field)),
         }
     }

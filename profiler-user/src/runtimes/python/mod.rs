@@ -29,7 +29,7 @@ mod outside;
 mod pools;
 mod threads;
 
-pub use frames::{NamedPythonStack, PythonCall, PythonFrames, PythonTask};
+pub use frames::{LockHolder, NamedPythonStack, PythonCall, PythonFrames, PythonTask};
 pub use interpreter::Interpreter;
 pub use limits::Limiter;
 pub use merge::{NativeFrame, merge};

@@ -2,12 +2,10 @@
 
 use std::collections::HashMap;
 
+use profiler_common::arch::PTHREAD_TID;
+
 use super::interpreter::Interpreter;
 use crate::attach::proc;
-
-/// Where `struct pthread` of glibc and of musl (x86-64) keeps the thread id. What is read there
-/// counts only if it is the id of a thread of the process.
-const TID_OFFSETS: [u64; 2] = [0x2d0, 0x30];
 
 /// Answers that were given.
 #[derive(Debug, Default)]
@@ -16,7 +14,7 @@ pub(super) struct Threads(HashMap<(u32, u64), (i32, u32)>);
 impl Threads {
     /// The thread id in the initial namespace.
     pub(super) fn find(&mut self, of: &Interpreter, pthread: u64) -> Option<u32> {
-        let ids = TID_OFFSETS
+        let ids = PTHREAD_TID
             .map(|offset| of.memory.half(pthread.wrapping_add(offset)).map(u32::cast_signed));
         if let Some((id, tid)) = self.0.get(&(of.pid, pthread))
             && ids.contains(&Some(*id))
