@@ -154,6 +154,16 @@ pub fn advise(
     Some(text)
 }
 
+/// What to do about CPU work of an interpreter whose threads compute at the same time.
+#[must_use]
+pub fn advise_without_lock(runtime: Runtime) -> String {
+    format!(
+        "CPU work keeps the loop from other tasks: move it to {}, which computes beside it in this build \
+         without the GIL, or yield between chunks",
+        elsewhere(runtime)
+    )
+}
+
 /// What to do about a thread that sleeps in a system call with the interpreter's lock.
 #[must_use]
 pub fn advise_on_lock_asleep(call: &str) -> String {
@@ -277,6 +287,12 @@ mod tests {
         assert!(of("fsync").expect("advice").contains("sync"));
         let fork = advise(Cause::Cpu, Some("fork"), Runtime::Asyncio, &[], None).expect("advice");
         assert!(fork.contains("page tables"), "{fork}");
+    }
+
+    #[test]
+    fn a_thread_is_advised_where_there_is_no_lock() {
+        let advice = advise_without_lock(Runtime::Asyncio);
+        assert!(advice.contains("asyncio.to_thread") && !advice.contains("process"), "{advice}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod resource;
 mod verdict;
 pub(crate) mod words;
 
-pub use advice::{advise, advise_on_deadlock, advise_on_lock_asleep};
+pub use advice::{advise, advise_on_deadlock, advise_on_lock_asleep, advise_without_lock};
 pub use blocker::{NamedStack, blocker};
 pub use detail::{busiest_call, detail};
 pub use doing::reads_file;

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
 use crate::blame::{
-    Boundary, Runtime, Stall, advise, advise_on_deadlock, advise_on_lock_asleep, blocker,
-    busiest_call, detail, parts,
+    Boundary, Runtime, Stall, advise, advise_on_deadlock, advise_on_lock_asleep,
+    advise_without_lock, blocker, busiest_call, detail, parts,
 };
 use crate::events::{CaptureEvent, Clock, Event, PythonEvent, TurnEvent};
 use crate::runtimes::{NamedPythonStack, PythonFrames, handed_off};
@@ -266,7 +266,9 @@ impl Pipeline {
         waits: &TurnWaits<Walked>,
         asked: Option<&Asked>,
     ) -> Option<Stall> {
-        let runtime = self.processes.get(raw.tgid, &mut self.symbolizer).runtime;
+        let process = self.processes.get(raw.tgid, &mut self.symbolizer);
+        let without_lock = process.python.as_ref().is_some_and(|python| !python.has_lock());
+        let runtime = process.runtime;
         let waiting = waits.waits.as_ref().map(|waits| waits.lock.stack);
         let mut named: Vec<Named> = Vec::new();
         for captured in &raw.stacks {
@@ -325,7 +327,6 @@ impl Pipeline {
         let deadlock = circle.and_then(advise_on_deadlock);
         let of_gil = stacks.iter().filter(|stack| cause == Cause::Gil && stack.cause == cause);
         let sleeper = of_gil.filter_map(|stack| stack.holder.as_ref()?.asleep_in).next();
-        let special = deadlock.clone().or_else(|| sleeper.map(advise_on_lock_asleep));
         let detail = if deadlock.is_some() {
             Some("deadlock")
         } else {
@@ -333,6 +334,10 @@ impl Pipeline {
         };
         let runtime = runtime.runtime;
         let busiest = busiest_call(&raw.ledger, &stacks);
+        let computes = cause == Cause::Cpu && detail.is_none() && busiest.is_none();
+        let special = deadlock
+            .or_else(|| sleeper.map(advise_on_lock_asleep))
+            .or_else(|| (computes && without_lock).then(|| advise_without_lock(runtime)));
         // Of the heaviest stack of the cause: they come heaviest first.
         let heaviest = stacks.iter().position(|stack| stack.cause == cause);
         let heaviest = heaviest.or((runtime == Runtime::Tokio).then_some(0));

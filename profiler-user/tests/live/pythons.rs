@@ -53,6 +53,15 @@ impl Python {
 
     /// Whether it can import all of these modules.
     fn imports(&self, modules: &[&str]) -> bool {
+        self.succeeds(&format!("import {}", modules.join(", ")))
+    }
+
+    /// Whether its threads exclude each other: those of free-threaded builds do not.
+    pub(crate) fn has_lock(&self) -> bool {
+        self.succeeds("import sysconfig; assert not sysconfig.get_config_var('Py_GIL_DISABLED')")
+    }
+
+    fn succeeds(&self, code: &str) -> bool {
         let mut command = match &self.root {
             Some(root) => {
                 let mut command = Command::new("chroot");
@@ -61,7 +70,7 @@ impl Python {
             }
             None => Command::new(&self.program),
         };
-        command.arg("-c").arg(format!("import {}", modules.join(", ")));
+        command.arg("-c").arg(code);
         command.output().is_ok_and(|output| output.status.success())
     }
 

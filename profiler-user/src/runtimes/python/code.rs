@@ -11,7 +11,7 @@ use super::lines::line_at;
 use crate::symbolize::printable;
 
 /// Bits of a pointer to a code object that are tags.
-const TAGS: u64 = 7;
+pub(super) const TAGS: u64 = 7;
 /// Code objects that are kept.
 const MAX_CACHED: usize = 64 << 10;
 

@@ -8,7 +8,8 @@ use profiler_common::python::{
     PythonFrame,
 };
 
-use super::code::{Code, Codes};
+use super::code::{Code, Codes, TAGS};
+use super::copies::Copies;
 use super::interpreter::Interpreter;
 use super::memory::TextShape;
 use super::threads::Threads;
@@ -65,17 +66,21 @@ pub struct LockHolder {
 
 /// The innermost frame's code, for samples that differ from the capture in their line only.
 #[derive(Debug, Clone)]
-struct Leaf(Arc<Code>);
+struct Leaf {
+    code: Arc<Code>,
+    copies: Option<Copies>,
+}
 
 impl NamedPythonStack {
     /// The frames with another instruction in the innermost one: its distance from the code object.
     #[must_use]
     pub fn at(&self, instr: u32) -> Vec<PythonCall> {
         let mut calls = self.calls.clone();
-        if let Some(Leaf(code)) = &self.leaf
+        if let Some(Leaf { code, copies }) = &self.leaf
             && let Some(frame) = calls.first_mut().and_then(|call| call.frames.first_mut())
         {
-            frame.line = code.line_of(u64::from(instr));
+            let own = copies.as_ref().map_or(Some(instr), |copies| copies.in_object(instr));
+            frame.line = own.and_then(|instr| code.line_of(u64::from(instr)));
         }
         calls
     }
@@ -110,7 +115,9 @@ impl PythonFrames {
             named.truncated = Some("more interpreter's frames than are walked");
         }
         let mut call = Vec::new();
-        for (index, frame) in event.frames.iter().enumerate() {
+        let frames = event.frames.iter().map(|&frame| of.straightened(frame));
+        for (index, frame) in frames.enumerate() {
+            let frame = &frame;
             if is_shim(of, frame) {
                 let frames = std::mem::take(&mut call);
                 named.calls.push(PythonCall { frames, anchor: Some(frame.instr) });
@@ -123,7 +130,8 @@ impl PythonFrames {
                         named.task.chain.push(Arc::clone(&code.name));
                     }
                     if index == 0 {
-                        named.leaf = Some(Leaf(Arc::clone(code)));
+                        let copies = Copies::read(of, frame.code & !TAGS);
+                        named.leaf = Some(Leaf { code: Arc::clone(code), copies });
                     }
                 }
                 None => self.unresolved += 1,
@@ -224,7 +232,8 @@ fn task_name(of: &Interpreter, object: &[u8]) -> Option<String> {
     let word = |at: usize| {
         object.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes)
     };
-    match of.memory.name_of_type(&of.offsets, word(8)?)?.as_str() {
+    let header = usize::from(of.offsets.header());
+    match of.memory.name_of_type(&of.offsets, word(header - 8)?)?.as_str() {
         "str" => {
             let shape = TextShape::of(&of.offsets, object)?;
             let data = object.get(usize::from(shape.data)..)?;
@@ -234,7 +243,7 @@ fn task_name(of: &Interpreter, object: &[u8]) -> Option<String> {
             }
         }
         // One digit of 30 bits: `lv_tag` (3.12) or `ob_size` says how many.
-        "int" => word(24).map(|digit| format!("Task-{}", digit & 0x3fff_ffff)),
+        "int" => word(header + 8).map(|digit| format!("Task-{}", digit & 0x3fff_ffff)),
         _ => None,
     }
 }

@@ -144,6 +144,12 @@ impl Interpreter {
         (aligned && found.name < word(0)?).then_some(found)
     }
 
+    /// Whether its threads exclude each other. Those of free-threaded builds (3.13 and later) do not.
+    #[must_use]
+    pub const fn has_lock(&self) -> bool {
+        !self.offsets.free_threaded
+    }
+
     /// Whether a futex belongs to the lock of one of its interpreters.
     #[must_use]
     pub fn is_lock(&self, futex: u64) -> bool {

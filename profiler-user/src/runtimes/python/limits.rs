@@ -26,7 +26,7 @@ pub struct Limiter {
 impl Interpreter {
     /// `ThreadPoolExecutor._max_workers`, by the weak reference that each of its workers has.
     pub(super) fn max_workers(&self, reference: u64) -> Option<u32> {
-        let executor = self.memory.field(reference, REFERENT)?;
+        let executor = self.part(reference, REFERENT)?;
         let limit = self.small_integer(self.attribute(executor, "_max_workers")?)?;
         (limit > 0).then_some(limit)
     }
@@ -54,7 +54,7 @@ impl Interpreter {
         }
         let total = self.small_integer(self.attribute(object, "_total_tokens")?)?;
         let count = |name: &str, field: u16| {
-            let counted = self.memory.field(self.attribute(object, name)?, field)?;
+            let counted = self.part(self.attribute(object, name)?, field)?;
             (counted < COUNT_MAX).then_some(counted)
         };
         let borrowed = count("_borrowers", SET_USED)?;
@@ -62,7 +62,7 @@ impl Interpreter {
     }
 
     fn is_thread_limiter(&self, variable: u64) -> bool {
-        let words = (0..VARIABLE_WORDS).filter_map(|at| self.memory.field(variable, at * 8));
+        let words = (0..VARIABLE_WORDS).filter_map(|at| self.part(variable, at * 8));
         words.into_iter().any(|word| {
             self.type_name(word).as_deref() == Some("str")
                 && self.memory.text(&self.offsets, word).as_deref()

@@ -4,6 +4,7 @@
 //! - `interpreter`: finds a process's interpreter.
 //! - `memory`: reads the target's objects from outside.
 //! - `code`: code objects to file, name and line; verified, because their addresses are used again.
+//! - `copies`: instructions that each thread has a copy of.
 //! - `lines`: the line tables of each version.
 //! - `frames`: one capture's frames with names.
 //! - `outside`: the frames of a thread that sleeps, without the kernel side.
@@ -18,6 +19,7 @@
 
 mod attributes;
 mod code;
+mod copies;
 mod frames;
 mod interpreter;
 mod limits;

@@ -49,6 +49,9 @@ pub(super) struct Offsets {
     pub(super) code_flags: u16,
     pub(super) code_lines: u16,
     pub(super) code_bytes: Option<u16>,
+    /// Where threads' own copies of the instructions are listed (free-threaded builds since 3.14).
+    #[serde(default)]
+    pub(super) code_copies: Option<u16>,
     pub(super) unicode_length: u16,
     pub(super) unicode_state: u16,
     pub(super) unicode_ascii: u16,
@@ -190,9 +193,11 @@ impl Offsets {
         let gc = interp(if places.minor == FIRST_WITH_TABLE { 4 } else { 5 })?;
         let modules = interp(if places.minor == FIRST_WITH_TABLE { 5 } else { 6 })?;
         let free_threaded = *words.first()? != 0;
-        // The table is of builds with the lock.
+        // The table is of builds with the lock; without it, the header alone is longer (`_asyncio` of
+        // 3.13.15 says so).
+        let longer = if free_threaded { FREE_HEADER - HEADER } else { 0 };
         let task = |field: Option<u16>| {
-            field.filter(|_| places.minor == FIRST_WITH_TABLE && !free_threaded)
+            field.filter(|_| places.minor == FIRST_WITH_TABLE).map(|field| field + longer)
         };
         let offsets = Self {
             minor: places.minor,
@@ -227,6 +232,7 @@ impl Offsets {
             // `int co_flags; int co_argcount;` since 3.11.
             code_flags: code(6)?.checked_sub(4)?,
             code_bytes: Some(code(9)?),
+            code_copies: code(10).filter(|_| free_threaded && places.minor > FIRST_WITH_TABLE),
             type_name: at(places.kind)?,
             dict_keys: at(places.dict + 1)?,
             bytes_size: at(places.bytes + 1)?,
@@ -274,6 +280,11 @@ impl Offsets {
     /// Bytes that each object begins with; the last eight are its type.
     pub(super) const fn header(&self) -> u16 {
         if self.free_threaded { FREE_HEADER } else { HEADER }
+    }
+
+    /// Where a field of an object is that lies at `field` in builds with the lock.
+    pub(super) const fn shifted(&self, field: u16) -> u16 {
+        field + (self.header() - HEADER)
     }
 
     /// Where a text keeps its hash: behind its length, since CPython 3.3.

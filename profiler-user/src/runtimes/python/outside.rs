@@ -111,7 +111,7 @@ impl Interpreter {
         }
         let identity = identity_of(self, code & !7).unwrap_or(0);
         Some((
-            PythonFrame { code, instr, identity, mark },
+            self.straightened(PythonFrame { code, instr, identity, mark }),
             memory.field(frame, offsets.frame_previous)?,
         ))
     }

@@ -150,15 +150,11 @@ fn is_waiting(code: &Code) -> bool {
 }
 
 fn length(of: &Interpreter, queue: u64) -> Option<u64> {
-    let (memory, minor) = (&of.memory, of.offsets.minor);
-    if of.offsets.free_threaded {
-        return None;
-    }
-    let length = if minor >= FIRST_WITH_RING {
-        memory.field(queue, QUEUE_ITEMS)?
+    let length = if of.offsets.minor >= FIRST_WITH_RING {
+        of.part(queue, QUEUE_ITEMS)?
     } else {
-        let items = memory.field(memory.field(queue, QUEUE_LIST)?, LENGTH)?;
-        items.saturating_sub(memory.field(queue, QUEUE_POSITION)?)
+        of.part(of.part(queue, QUEUE_LIST)?, LENGTH)?
+            .saturating_sub(of.part(queue, QUEUE_POSITION)?)
     };
     (length < QUEUE_MAX).then_some(length)
 }
