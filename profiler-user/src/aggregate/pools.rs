@@ -33,7 +33,7 @@ pub struct PoolSummary {
     pub saturated_ns: u64,
     /// How often that began.
     pub saturations: u64,
-    /// What its threads were at when the most of them worked.
+    /// What its threads were at when the most of them worked, the last time that was so.
     pub stacks: Vec<PoolStack>,
     /// What to do about it.
     pub advice: Option<String>,
@@ -158,6 +158,11 @@ impl Pool {
         } else {
             summary.limit_inferred = true;
             Self::infer(summary, look, all_work);
+            if look.default_limit.is_some() && summary.limit.is_none() {
+                // What was taken for saturation was none.
+                (summary.saturations, summary.saturated_ns) = (0, 0);
+                self.saturated_since = None;
+            }
             let waits = look.queued.is_some_and(|queued| queued > 0);
             all_work
                 && (waits
@@ -175,7 +180,8 @@ impl Pool {
             _ => {}
         }
         self.last_ns = now_ns;
-        if busy > summary.busy_max {
+        // Of several looks the last: when the others were made, some of them may just have begun.
+        if busy > 0 && busy >= summary.busy_max {
             summary.busy_max = busy;
             summary.stacks = stacks(&look.busy);
         }
@@ -212,6 +218,10 @@ fn advice(pool: &PoolSummary) -> Option<String> {
             "synchronous endpoints and dependencies wait for a free thread: make the blocking call \
              asynchronous, or raise the limit \
              (anyio.to_thread.current_default_thread_limiter().total_tokens)"
+        }
+        "tokio-blocking" => {
+            "work of spawn_blocking and tokio::fs waits for a free thread: never wait there for more such \
+             work, bound how much is started (tokio::sync::Semaphore), or raise max_blocking_threads"
         }
         _ => {
             "work waits for a free thread: give it a bounded executor of its own, or this one more \
@@ -264,6 +274,9 @@ mod tests {
     fn more_threads_than_the_default_say_that_the_limit_is_another() {
         let raised = after(&[look(45, 45, None, Some(40))]);
         assert_eq!((raised.limit, raised.saturations), (None, 0));
+        let grew = [40, 40, 45].map(|n| look(n, n as usize, None, Some(40)));
+        let grown = after(&grew);
+        assert_eq!((grown.limit, grown.saturations, grown.saturated_ns), (None, 0, 0));
     }
 
     #[test]

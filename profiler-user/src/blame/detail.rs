@@ -70,7 +70,7 @@ pub fn detail(
                 most(weight(&|stack, _| doing::is_held_back(stack))).then_some("writeback")
             }
         }
-        Cause::Lock => ["join", "condvar", "channel"].into_iter().find(|&detail| {
+        Cause::Lock => ["join", "condvar", "channel", "park"].into_iter().find(|&detail| {
             most(weight(&|stack, _| waiting(&stack.frames).detail() == Some(detail)))
         }),
         Cause::Fault if most(weight(&|stack, _| doing::reclaims(stack))) => Some("reclaim"),

@@ -15,6 +15,8 @@ pub enum Waiting {
     Join,
     /// A message.
     Channel,
+    /// Another thread that unparks it (`std::thread::park`).
+    Unpark,
     /// A lock that notes nobody, or something else.
     Other,
 }
@@ -27,6 +29,7 @@ impl Waiting {
             Self::Condvar => Some("condvar"),
             Self::Join => Some("join"),
             Self::Channel => Some("channel"),
+            Self::Unpark => Some("park"),
             Self::GlibcMutex | Self::GlibcRwLock | Self::Other => None,
         }
     }
@@ -44,6 +47,7 @@ pub fn waiting(frames: &[Frame]) -> Waiting {
 
 fn by_name(function: &str) -> Option<Waiting> {
     const JOINS: [&str; 3] = ["pthread_join", "pthread_clockjoin", "pthread_timedjoin"];
+    const PARKS: [&str; 2] = ["::park", "::park_timeout"];
     let name = function.trim_start_matches('_');
     if JOINS.iter().any(|join| name.starts_with(join)) || name.contains("JoinInner<") {
         Some(Waiting::Join)
@@ -53,6 +57,8 @@ fn by_name(function: &str) -> Option<Waiting> {
         Some(Waiting::Channel)
     } else if name.starts_with("pthread_cond_") || name.contains("condvar::Condvar") {
         Some(Waiting::Condvar)
+    } else if name.starts_with("std::thread::") && PARKS.iter().any(|park| name.ends_with(park)) {
+        Some(Waiting::Unpark)
     } else if name.starts_with("pthread_rwlock_") {
         Some(Waiting::GlibcRwLock)
     } else if name.starts_with("pthread_mutex_") || name.starts_with("lll_lock_wait") {
@@ -110,6 +116,10 @@ mod tests {
         let channel =
             ["std::sync::mpmc::list::Channel<T>::recv", "std::sys::sync::condvar::Condvar"];
         assert_eq!(kind(&channel), Waiting::Channel);
+        let received = ["std::sync::mpmc::list::Channel<T>::recv", "std::thread::functions::park"];
+        assert_eq!(kind(&received), Waiting::Channel);
+        let parked = ["app::block_on", "std::thread::functions::park", "Parker::park", "syscall"];
+        assert_eq!(kind(&parked), Waiting::Unpark);
         assert_eq!(kind(&["main", "std::sys::sync::mutex::futex::Mutex::lock"]), Waiting::Other);
     }
 

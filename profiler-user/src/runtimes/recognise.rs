@@ -2,6 +2,7 @@
 
 use crate::binaries::{Mapping, ProcessMaps};
 use crate::blame::Runtime;
+use crate::runtimes::block_on;
 use crate::runtimes::tokio::names_tokio;
 use crate::symbolize::{SymbolPattern, Symbolizer};
 
@@ -49,7 +50,8 @@ pub fn recognise(maps: &ProcessMaps, symbolizer: &mut Symbolizer) -> ProcessRunt
     if names_tokio(maps) {
         return ProcessRuntime { stripped: true, ..tokio };
     }
-    plain(Runtime::Native)
+    let loops_by_block_on = has(SymbolPattern::Contains(block_on::SYMBOL));
+    ProcessRuntime { parks_in_futex: loops_by_block_on, ..plain(Runtime::Native) }
 }
 
 /// The runtime of a process with an interpreter, by the modules that were imported: a static

@@ -8,6 +8,7 @@ use profiler_common::arch::park_class;
 use profiler_common::config::{TARGET_HAS_EPOLL, TARGET_LEARN_FUTEXES};
 use profiler_common::turn::PARK_EPOLL;
 
+use super::blocking::BlockingThreads;
 use super::event_stream::StreamRecorder;
 use super::found::{self, Found};
 use super::governor::Governor;
@@ -110,6 +111,7 @@ impl<'a> Watcher<'a> {
             last_checkpoint: now,
             pools: Pools::default(),
             last_pools: now,
+            blocking: BlockingThreads::default(),
             warnings,
             decode_errors: 0,
             recorder: None,

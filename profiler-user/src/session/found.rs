@@ -6,6 +6,7 @@ use profiler_common::config::{ADOPT_PARKED, ADOPT_RUNNING, Adopt, FUTEX_PARK, Fu
 use profiler_common::turn::{PARK_EPOLL, PARK_FUTEX, PARK_POLL};
 
 use crate::attach::{blocked, proc};
+use crate::blame::Runtime;
 use crate::events::{SnapshotEvent, StackCopy};
 use crate::runtimes::{FutexUse, is_worker};
 use crate::session::asked::Sleep;
@@ -64,9 +65,10 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
         return Found::Polling { adopt: Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr } };
     }
     let process = pipeline.processes.get(pid, &mut pipeline.symbolizer);
-    let tokio = process.runtime.parks_in_futex;
+    let tokio = process.runtime.runtime == Runtime::Tokio;
+    let parks_in_futex = process.runtime.parks_in_futex;
     let main_is_loop = (lone_main && tid == pid) || (stopped && park_class(nr) == PARK_EPOLL);
-    if !tokio && !main_is_loop {
+    if !parks_in_futex && !main_is_loop {
         return Found::Nothing;
     }
     let waits_for_lock = is_futex(nr)
@@ -91,16 +93,17 @@ pub(super) fn judge(pipeline: &mut Pipeline, seen: &SnapshotEvent, lone_main: bo
         };
     }
     let user = read_stack(pipeline, pid, &seen.regs);
-    if tokio {
-        if is_futex(nr) && !stopped && pipeline.classify(pid, &user) == FutexUse::Park {
-            let key = FutexKey { address: seen.regs.arg0(), tgid: pid, tid };
-            let nr = PARK_FUTEX as i32;
-            let adopt = Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr };
-            return Found::ParkedOnFutex { key, class: FUTEX_PARK, adopt };
-        }
-        if !is_worker(&pipeline.runtime_frames(pid, &user)) {
-            return Found::Nothing;
-        }
+    let in_futex = parks_in_futex && is_futex(nr) && !stopped;
+    if in_futex && pipeline.classify(pid, &user) == FutexUse::Park {
+        let key = FutexKey { address: seen.regs.arg0(), tgid: pid, tid };
+        let nr = PARK_FUTEX as i32;
+        let adopt = Adopt { start_ns: time_ns, cause: ADOPT_PARKED, nr };
+        return Found::ParkedOnFutex { key, class: FUTEX_PARK, adopt };
+    }
+    let in_loop =
+        if tokio { is_worker(&pipeline.runtime_frames(pid, &user)) } else { main_is_loop };
+    if !in_loop {
+        return Found::Nothing;
     }
     let (number, cause_of) = if stopped {
         (cause::STOPPED, Cause::Stopped)

@@ -18,12 +18,14 @@
 //! - `found`: loops that are parked or stuck already when stallscope attaches.
 //! - `event_stream`: the kernel side's records in a file, for replays.
 //! - `pools`: thread pools, looked at a few times a second.
+//! - `blocking`: tokio's blocking pool among them.
 //! - `governor`: keeps exact boundaries within their budget.
 //! - `waits`: what a stalled thread waited for, by name.
 //! - `summary`: what is said at the end.
 
 mod asked;
 mod attaching;
+mod blocking;
 mod candidates;
 pub mod command;
 mod event_stream;

@@ -13,9 +13,9 @@ use super::ongoing::last_sleep;
 use super::pipeline::{Pipeline, Walked};
 use super::watcher::Watcher;
 use crate::attach::{blocked, proc};
-use crate::blame::Stack;
+use crate::blame::{Runtime, Stack};
 use crate::events::CaptureEvent;
-use crate::runtimes::{Call, FutexUse, ProcessRuntime, classify_futex, is_nested, runs_a_loop};
+use crate::runtimes::{Call, FutexUse, ProcessRuntime, futex_use, is_nested, runs_a_loop};
 use crate::stalls::{Captured, Cause, RawStall};
 use crate::unwind::UnwoundStack;
 
@@ -107,7 +107,7 @@ impl Pipeline {
         let in_futex = match (runtime.parks_in_futex, runtime.stripped) {
             (false, _) => None,
             (true, true) => self.stripped_park(raw),
-            (true, false) => park_in(&raw.ledger, stacks),
+            (true, false) => park_in(runtime.runtime, &raw.ledger, stacks),
         };
         in_futex.map(|ns| (Cause::Lock, ns))
     }
@@ -135,7 +135,7 @@ impl Pipeline {
             return None;
         }
         let frames = self.runtime_frames(raw.tgid, &longest.stack.user);
-        (classify_futex(&frames) != FutexUse::Lock).then_some(longest.total_ns)
+        (futex_use(Runtime::Tokio, &frames) != FutexUse::Lock).then_some(longest.total_ns)
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use profiler_common::histogram::{bucket, quantile};
 use profiler_common::turn::LoopStats;
 
-use crate::blame::Stack;
-use crate::runtimes::{FutexUse, classify_futex};
+use crate::blame::{Runtime, Stack};
+use crate::runtimes::{FutexUse, futex_use};
 use crate::stalls::{Cause, Ledger, RawStall};
 
 /// What was not reported, and why.
@@ -101,14 +101,14 @@ impl NotStalls {
 
 /// How long a turn was asleep in what is now known to be where its thread parks, if that is what
 /// it mostly waited for. Time without a stack is nobody's park.
-pub(super) fn park_in(ledger: &Ledger, stacks: &[Stack]) -> Option<u64> {
+pub(super) fn park_in(runtime: Runtime, ledger: &Ledger, stacks: &[Stack]) -> Option<u64> {
     if ledger.largest() != Cause::Lock {
         return None;
     }
     let waits = stacks.iter().filter(|stack| stack.cause == Cause::Lock);
     let longest = waits.max_by_key(|stack| stack.total_ns)?;
     let most = longest.total_ns.saturating_mul(2) > ledger.get(Cause::Lock);
-    (most && classify_futex(&longest.frames) != FutexUse::Lock).then_some(longest.total_ns)
+    (most && futex_use(runtime, &longest.frames) != FutexUse::Lock).then_some(longest.total_ns)
 }
 
 /// What is left of a turn without the park in it, if a single stretch off the CPU makes that a stall:
@@ -159,18 +159,18 @@ mod tests {
     fn a_lock_is_no_park_because_of_a_park_beside_it() {
         let park = waited("tokio::runtime::scheduler::multi_thread::park::Parker::park", 0);
         assert_eq!(
-            park_in(&ledger(100), std::slice::from_ref(&park)),
+            park_in(Runtime::Tokio, &ledger(100), std::slice::from_ref(&park)),
             None,
             "100 ms have no stack"
         );
         let lock = waited("std::sync::Mutex::lock", 100);
-        assert_eq!(park_in(&ledger(100), &[park, lock]), None);
+        assert_eq!(park_in(Runtime::Tokio, &ledger(100), &[park, lock]), None);
     }
 
     #[test]
     fn a_turn_that_mostly_parked_is_none() {
         let park = waited("tokio::runtime::scheduler::multi_thread::park::Parker::park", 90);
-        assert_eq!(park_in(&ledger(100), &[park]), Some(90 * MS));
+        assert_eq!(park_in(Runtime::Tokio, &ledger(100), &[park]), Some(90 * MS));
     }
 
     #[test]

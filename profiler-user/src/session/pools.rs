@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::watcher::Watcher;
 use crate::aggregate::{BusyThread, PoolKey, PoolLook};
 use crate::attach::proc::{self, Waiting};
+use crate::blame::Runtime;
 use crate::events::monotonic_ns;
 use crate::runtimes::{PoolKind, Worker};
 use crate::stalls::Cause;
@@ -14,6 +15,8 @@ use crate::stalls::Cause;
 const PERIOD: Duration = Duration::from_millis(200);
 /// `anyio.to_thread.current_default_thread_limiter().total_tokens`, unless the program changes it.
 const ANYIO_DEFAULT: u32 = 40;
+/// The kind of pool that `spawn_blocking` and `tokio::fs` work in.
+const TOKIO_BLOCKING: &str = "tokio-blocking";
 
 impl Watcher<'_> {
     /// Looks at all pools, if it is time.
@@ -37,6 +40,11 @@ impl Watcher<'_> {
                     };
                     look.busy.push(BusyThread { cause, frames: worker.frames });
                 }
+            }
+            if self.pipeline.processes.runtime(pid) == Runtime::Tokio
+                && let Some(look) = self.look_at_blocking(pid)
+            {
+                looks.insert((pid, TOKIO_BLOCKING, 0), look);
             }
             let now = monotonic_ns();
             for (key, look) in looks {

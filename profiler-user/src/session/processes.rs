@@ -116,7 +116,7 @@ impl Processes {
     /// do not, and for binaries without symbols.
     pub fn task_polls(&mut self, pid: u32, symbolizer: &mut Symbolizer) -> Vec<u64> {
         let process = self.get(pid, symbolizer);
-        if process.runtime.parks_in_futex {
+        if process.runtime.runtime == Runtime::Tokio {
             task_polls(&process.maps, symbolizer)
         } else {
             Vec::new()

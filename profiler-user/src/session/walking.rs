@@ -4,8 +4,9 @@ use profiler_common::arch::UserRegs;
 
 use super::naming::name;
 use super::pipeline::Pipeline;
+use crate::blame::Runtime;
 use crate::events::{CaptureEvent, StackCopy};
-use crate::runtimes::{FutexUse, Limiter, NamedPythonStack, Worker, classify_futex, stand_in};
+use crate::runtimes::{FutexUse, Limiter, NamedPythonStack, Worker, futex_use, stand_in};
 use crate::symbolize::Frame;
 use crate::unwind::{Registers, StackEnd, UnwoundStack};
 
@@ -51,6 +52,7 @@ impl Pipeline {
     pub fn classify(&mut self, pid: u32, user: &UnwoundStack) -> FutexUse {
         // Symbols alone are quick and often enough; a park that they show is one.
         let process = self.processes.get(pid, &mut self.symbolizer);
+        let runtime = process.runtime.runtime;
         let by_symbols: Vec<Frame> = user
             .frames
             .iter()
@@ -58,10 +60,10 @@ impl Pipeline {
             .filter_map(|frame| self.symbolizer.symbol_name(&process.maps, frame.lookup))
             .map(Frame::of_symbol)
             .collect();
-        if classify_futex(&by_symbols) == FutexUse::Park {
+        if runtime == Runtime::Tokio && futex_use(runtime, &by_symbols) == FutexUse::Park {
             return FutexUse::Park;
         }
-        classify_futex(&self.runtime_frames(pid, user))
+        futex_use(runtime, &self.runtime_frames(pid, user))
     }
 
     /// A stack's user frames, root to leaf, as far as they tell whose code of the runtime they are.

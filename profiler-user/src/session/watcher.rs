@@ -8,6 +8,7 @@ use profiler_common::arch::UserRegs;
 use profiler_common::config::{EPOLL_KEY, FUTEX_IDLE, FUTEX_LOCK, FUTEX_PARK, FutexKey};
 use profiler_common::turn::ThreadState;
 
+use super::blocking::BlockingThreads;
 use super::command::Child;
 use super::event_stream::StreamRecorder;
 use super::found::Stuck;
@@ -59,6 +60,7 @@ pub(super) struct Watcher<'a> {
     pub(super) last_checkpoint: Instant,
     pub(super) pools: Pools,
     pub(super) last_pools: Instant,
+    pub(super) blocking: BlockingThreads,
     pub(super) warnings: Vec<String>,
     pub(super) decode_errors: u64,
     /// Writes down what arrives, for developers.
@@ -145,6 +147,7 @@ impl Watcher<'_> {
                     summary::retire(&self.kernel, *tid, known);
                 }
                 self.kernel.forget_thread(*tid);
+                self.blocking.forget(*tid);
                 self.found_asleep.remove(tid);
                 self.parks.retain(|key| key.tid != *tid);
                 self.stuck.retain(|(stuck, _)| stuck.tid != *tid);

@@ -32,8 +32,29 @@ pub(crate) fn axum_service() -> PathBuf {
     built().join("release/axum-service")
 }
 
+/// The program whose tasks wait for threads of other crates.
+pub(crate) fn tokio_crates() -> PathBuf {
+    crates("tokio-crates")
+}
+
+/// The program with event loops that are not tokio's.
+pub(crate) fn executors() -> PathBuf {
+    crates("executors")
+}
+
+fn crates(program: &str) -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| build("tokio-crates", &["--release"], ""));
+    built().join("release").join(program)
+}
+
 /// Builds a fixture's package, unless it was given, into a folder below [`built`].
 fn build(package: &str, profile: &[&str], target: &str) {
+    build_with("", package, profile, target);
+}
+
+/// The same with flags for the compiler.
+fn build_with(flags: &str, package: &str, profile: &[&str], target: &str) {
     if given().is_some() {
         return;
     }
@@ -45,7 +66,7 @@ fn build(package: &str, profile: &[&str], target: &str) {
         .arg(built().join(target))
         .args(profile)
         // Flags of the outer build (coverage, frame pointers) would make it another program.
-        .env_remove("RUSTFLAGS")
+        .env("RUSTFLAGS", flags)
         .env_remove("CARGO_ENCODED_RUSTFLAGS"));
 }
 
@@ -62,12 +83,14 @@ pub(crate) enum Tasks {
     Tokio138,
     /// tokio 1.20, not optimised.
     Tokio120,
+    /// The newest tokio, which counts its polls itself.
+    Metered,
 }
 
 impl Tasks {
     /// Its binary, built once.
     pub(crate) fn binary(self) -> PathBuf {
-        static BUILT: [OnceLock<()>; 5] = [const { OnceLock::new() }; 5];
+        static BUILT: [OnceLock<()>; 6] = [const { OnceLock::new() }; 6];
         let release = built().join("release/tokio-tasks");
         let stripped = |name: &str| built().join("release").join(name);
         let path = match self {
@@ -76,6 +99,7 @@ impl Tasks {
             Self::Stripped => stripped("tokio-tasks-stripped"),
             Self::Tokio138 => built().join("tokio-1.38/release/tokio-tasks"),
             Self::Tokio120 => built().join("tokio-1.20/debug/tokio-tasks"),
+            Self::Metered => built().join("tokio-unstable/thin/tokio-tasks"),
         };
         BUILT[self as usize].get_or_init(|| match self {
             Self::Newest => build("tokio-tasks", &["--release"], ""),
@@ -83,6 +107,10 @@ impl Tasks {
             Self::Stripped => Self::strip("--strip-all", &path),
             Self::Tokio138 => build("tokio-tasks/tokio-1.38", &["--release"], "tokio-1.38"),
             Self::Tokio120 => build("tokio-tasks/tokio-1.20", &[], "tokio-1.20"),
+            Self::Metered => {
+                let (flags, profile) = ("--cfg tokio_unstable", &["--profile", "thin"]);
+                build_with(flags, "tokio-tasks", profile, "tokio-unstable");
+            }
         });
         path
     }
@@ -201,7 +229,9 @@ impl Drop for Folder {
 #[test]
 fn all_fixtures_build() {
     assert!(axum_service().is_file());
-    let builds = [Tasks::SymbolsOnly, Tasks::Stripped, Tasks::Tokio138, Tasks::Tokio120];
+    assert!(tokio_crates().is_file() && executors().is_file());
+    let builds =
+        [Tasks::SymbolsOnly, Tasks::Stripped, Tasks::Tokio138, Tasks::Tokio120, Tasks::Metered];
     assert!(builds.iter().all(|build| build.binary().is_file()));
     let programs = [
         "idle_loop",
@@ -215,6 +245,7 @@ fn all_fixtures_build() {
         "process_causes",
         "regex_causes",
         "memory_causes",
+        "slow_fuse",
     ];
     for name in programs {
         assert!(c(name).is_file(), "{name}");

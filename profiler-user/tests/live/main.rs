@@ -8,6 +8,8 @@
 //! | `core.rs` | the least that must work on every kernel; runs inside the kernel matrix's guests too |
 //! | `tokio.rs` | a release-built axum service: every stall, its cause, its line, its duration |
 //! | `tasks.rs` | tokio of three ages, four kinds of runtime, with and without symbols: which task stalled |
+//! | `pools.rs` | who blocks a task from outside of it: a full blocking pool, rayon, a blocking client, a slow file |
+//! | `executors.rs` | async-std, async-executor and a loop written by hand |
 //! | `redis.rs` | Debian's redis-server, untouched: causes and function names without debug information |
 //! | `python.rs` | CPython, every version: lines, tasks, the holder of the interpreter's lock |
 //! | `fastapi.rs` | FastAPI under load on asyncio and uvloop; profilers that come and go |
@@ -58,6 +60,7 @@ mod truth;
 mod upstream;
 
 mod core;
+mod executors;
 mod fastapi;
 mod inside;
 mod lasting;
@@ -65,6 +68,7 @@ mod lifecycle;
 mod loops;
 mod outside;
 mod peers;
+mod pools;
 mod python;
 mod quiet;
 mod recording;

@@ -152,6 +152,7 @@ pub(crate) struct Pool {
 /// Threads of a pool at one place.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct PoolStack {
+    pub(crate) threads: u64,
     pub(crate) frames: Vec<Frame>,
 }
 

@@ -1,6 +1,7 @@
 //! The `tokio-tasks` fixture: stalls of known length in known tasks, on tokio of three ages and four
 //! kinds of runtime, with debug information and without.
 
+use std::io::Write as _;
 use std::process::Command;
 
 use crate::fixtures::{Folder, Tasks};
@@ -231,4 +232,40 @@ fn slow_polls_are_those_that_the_program_counts_itself() {
     excess.sort_unstable();
     assert!(excess.len() > 20, "{} slow polls", excess.len());
     assert!(excess[excess.len() / 2] <= 1_000_000, "{excess:?}");
+}
+
+/// The slow polls that tokio counts itself, worker by worker. `MIXED_SECONDS` plays for longer.
+#[test]
+fn slow_polls_are_those_that_tokio_counts_itself() {
+    let Some(_turn) = enter() else { return };
+    let program = Process::start(Command::new(Tasks::Metered.binary()).args(["multi2", "mixed"]));
+    program.wait_for_key("ready");
+    let mut watch = Watch::profile(program.pid());
+    watch.wait_until_watching();
+    program.signal(libc::SIGUSR1);
+    let seconds = std::env::var("MIXED_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+    let round = program.wait_for_json(patience(seconds + 20), |json| json.get("round").cloned());
+    assert!(round.is_some(), "it never ended: {}", program.stderr());
+    let report = watch.settle_and_stop();
+    assert_eq!(report.health.lost_events, 0, "{:#?}", report.health);
+    let mut workers = 0;
+    for line in program.lines() {
+        let Ok(json) = serde_json::from_str::<serde_json::Value>(&line.text) else { continue };
+        let number = |key: &str| json.get(key)?.as_u64();
+        let Some((tid, slow)) = number("tid").zip(number("slow_polls")) else { continue };
+        workers += 1;
+        let stalls = report.stalls.iter().filter(|stall| stall.tid == tid && !stall.ongoing);
+        let (mut at_most, mut at_least) = (0, 0);
+        for stall in stalls {
+            at_most += 1;
+            // What it waited for a CPU may have been before the poll.
+            let poll = stall.duration_ns - stall.ledger("runqueue_ns");
+            at_least += u64::from(u128::from(poll) >= crate::gate::threshold().as_nanos());
+        }
+        let told = format!("worker {tid}: {slow} slow polls, {at_least} to {at_most} stalls\n");
+        let _ = std::io::stderr().write_all(told.as_bytes());
+        assert!(slow > 5, "{}", line.text);
+        assert!((at_least..=at_most).contains(&slow), "{at_least} to {at_most}: {}", line.text);
+    }
+    assert_eq!(workers, 2, "{}", program.stdout());
 }

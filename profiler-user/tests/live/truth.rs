@@ -46,8 +46,10 @@ impl Truth {
     /// The cause that this program's blocking call must be given.
     pub(crate) fn cause(&self) -> &'static str {
         match self.endpoint.as_str() {
-            "spin" | "node_stall" | "rendering" | "boulder" | "building" | "dropping" => "cpu",
-            "mutex" | "booking" | "convoy" | "stdout" | "block_on" => "lock",
+            "spin" | "node_stall" | "rendering" | "boulder" | "building" | "dropping"
+            | "crowding" => "cpu",
+            "mutex" | "booking" | "convoy" | "stdout" | "block_on" | "install" | "par_iter"
+            | "reqwest" => "lock",
             _ => "syscall",
         }
     }

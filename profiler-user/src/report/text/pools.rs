@@ -46,8 +46,9 @@ fn place(stack: &PoolStack) -> Line {
     let frame = inner().find(|frame| frame.user_code).or_else(|| inner().next());
     let threads = quantity::counted(u64::from(stack.threads), "thread");
     let mut line =
-        Line::indented(8).with(Tone::Plain, &format!("{threads} at {} in ", stack.cause.name()));
+        Line::indented(8).with(Tone::Plain, &format!("{threads} at {}", stack.cause.name()));
     if let Some(frame) = frame {
+        line.push(Tone::Plain, " in ");
         line.push(Tone::Strong, &frame.function);
         if let (Some(file), Some(number)) = (&frame.file, frame.line) {
             line.push(Tone::Plain, &format!("  {file}:{number}"));

@@ -5,19 +5,8 @@
 //! inside a task's poll. Names cover tokio 1.20 to 1.5x (`runtime::thread_pool` became
 //! `runtime::scheduler::multi_thread` in 1.21).
 
+use crate::runtimes::FutexUse;
 use crate::symbolize::Frame;
-
-/// What a futex wait is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FutexUse {
-    /// The thread gives itself up to wait for work.
-    Park,
-    /// The thread is blocked.
-    Lock,
-    /// The thread waits for work of a pool's: if it was a worker, it is one no more
-    /// (`block_in_place` gave its work to another).
-    Idle,
-}
 
 const WORKER: [&str; 4] = [
     "::multi_thread::worker::",
@@ -34,13 +23,13 @@ const PARK: [&str; 6] = [
     "/runtime/park.rs",
 ];
 const PARK_OLD: [&str; 2] = ["tokio::park::thread::", "/park/thread.rs"];
-pub(super) const POLL: [&str; 4] = [
+pub(in crate::runtimes) const POLL: [&str; 4] = [
     "tokio::runtime::task::raw::",
     "tokio::runtime::task::harness::",
     "tokio::runtime::task::core::",
     "/runtime/task/",
 ];
-const BLOCKING_POOL: [&str; 4] = [
+pub(super) const BLOCKING_POOL: [&str; 4] = [
     "tokio::runtime::blocking::pool",
     "/runtime/blocking/pool.rs",
     "tokio::runtime::blocking::sharded",
@@ -56,7 +45,7 @@ pub(super) fn mentions(frame: &Frame, parts: &[&str]) -> bool {
 /// Tells a park from a lock by the stack of a thread asleep in a futex. `frames` go from the root
 /// to the leaf.
 #[must_use]
-pub fn classify_futex(frames: &[Frame]) -> FutexUse {
+pub(in crate::runtimes) fn classify_futex(frames: &[Frame]) -> FutexUse {
     let mut parked = false;
     for frame in frames.iter().rev() {
         if mentions(frame, &POLL) {
