@@ -34,6 +34,8 @@ layout! {
     task_files: "task_struct", "files";
     task_fs: "task_struct", "fs";
     task_parent: "task_struct", "parent";
+    task_pid: "task_struct", "thread_pid";
+    pid_level: "pid", "level";
     task_real_parent: "task_struct", "real_parent";
     task_group: "task_struct", "sched_task_group";
     group_parent: "task_group", "parent";

@@ -79,6 +79,13 @@ pub struct Python {
     pub collecting: u64,
 }
 
+/// What the table of threads in PID namespaces of their own is looked up by: the process, and the id that
+/// the thread knows itself by.
+#[must_use]
+pub const fn inner_key(tgid: u32, inner: u32) -> u64 {
+    (tgid as u64) << 32 | inner as u64
+}
+
 /// Dictionary keys begin as CPython 3.8 to 3.10 lay them out: the number of slots is one word.
 pub const KEYS_SIZE: u16 = 0;
 /// Dictionary keys begin as CPython 3.11 and later lay them out: logarithms, one byte each.

@@ -62,6 +62,7 @@ mod upstream;
 mod core;
 mod executors;
 mod fastapi;
+mod gil;
 mod inside;
 mod lasting;
 mod lifecycle;

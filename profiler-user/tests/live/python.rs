@@ -10,7 +10,7 @@ use crate::fixtures::{Folder, script};
 use crate::gate::{enter, has_programs, patience, skip, slowness};
 use crate::process::Process;
 use crate::pythons::{Python, pythons};
-use crate::report::{Frame, PoolStack, Report, Stall};
+use crate::report::{PoolStack, Report, Stall};
 use crate::runtimes::child_of;
 use crate::stallscope::{Watch, command};
 use crate::truth::{Truth, match_all};
@@ -31,7 +31,7 @@ fn all() -> Vec<Python> {
 }
 
 /// Those whose threads exclude each other. (A free-threaded build can be given by `PYENV_ROOT`.)
-fn with_lock() -> Vec<Python> {
+pub(crate) fn with_lock() -> Vec<Python> {
     all().into_iter().filter(Python::has_lock).collect()
 }
 
@@ -149,100 +149,6 @@ fn two_hundred_generated_programs_are_blamed_at_the_line_they_know_themselves() 
         }
         // A machine that starves the program makes stalls of another cause.
         assert!(named >= 150, "{python:?}: {named} of 200 programs were seen to block");
-    }
-}
-
-#[test]
-fn who_waits_for_the_lock_is_told_from_who_holds_it() {
-    let Some(_turn) = enter() else { return };
-    for python in with_lock() {
-        // Versions take turns: one of the two kinds of work each.
-        let works = [["python"], ["dumps"]][python.minor() as usize % 2];
-        for work in works {
-            let (mut command, _folder) = python.run("gil_fight.py", &[work]);
-            let process = Process::start(&mut command);
-            let line = process.wait_for_key("line").as_u64();
-            let holder = process.wait_for_key("holder").as_u64();
-            let watch = Watch::profile_with(process.pid(), &["--threshold", "2ms"]);
-            std::thread::sleep(Duration::from_secs(1) * slowness());
-            let report = watch.stop();
-            let finished = || report.stalls.iter().filter(|stall| !stall.ongoing);
-            // A busy machine may make a longer wait for the CPU of it; the lock was waited for.
-            let waits = finished().flat_map(|stall| &stall.stacks).filter(|s| s.cause == "gil");
-            let told = waits.filter_map(|stack| stack.holder.as_ref()).any(|one| {
-                let at_line = |frame: &Frame| {
-                    let file = frame.file.as_deref().unwrap_or_default();
-                    file.ends_with("gil_fight.py") && frame.line == line
-                };
-                Some(one.tid) == holder && one.frames.iter().any(at_line)
-            });
-            assert!(told, "{python:?} {work}: {:#?} {:#?}", by_cause(&report), report.health);
-            for stall in finished().filter(|stall| stall.cause == "gil") {
-                let Some(blocker) = &stall.blocker else { continue };
-                let file = blocker.file.as_deref().unwrap_or_default();
-                assert!(file.ends_with("gil_fight.py"), "{python:?} {work}: {blocker:?}");
-                // The generator expression is a function of its own, on the same line.
-                assert_eq!(blocker.line, line, "{python:?} {work}: {blocker:?}");
-            }
-        }
-    }
-}
-
-/// C code that sleeps without letting go of the lock stops every thread: that is said, with the call.
-#[test]
-fn a_holder_that_sleeps_with_the_lock_is_told_with_its_call() {
-    let Some(_turn) = enter() else { return };
-    for python in with_lock().into_iter().filter(|python| [8, 11, 13, 15].contains(&python.minor()))
-    {
-        let (mut command, _folder) = python.run("gil_fight.py", &["asleep"]);
-        let process = Process::start(&mut command);
-        let line = process.wait_for_key("line").as_u64();
-        let holder = process.wait_for_key("holder").as_u64();
-        let watch = Watch::profile(process.pid());
-        std::thread::sleep(Duration::from_secs(1) * slowness());
-        let report = watch.stop();
-        let held: Vec<_> = report.stalls.iter().filter(|stall| stall.cause == "gil").collect();
-        assert!(!held.is_empty(), "{python:?}: {:#?}", report.stalls);
-        let asleep = |stall: &&&Stall| {
-            let one = stall.stacks.iter().filter_map(|stack| stack.holder.as_ref());
-            one.into_iter().any(|one| {
-                Some(one.tid) == holder
-                    && one.asleep_in.as_deref() == Some("clock_nanosleep")
-                    && one.frames.iter().any(|frame| frame.line == line)
-            })
-        };
-        // The wait may have begun before the sleep did.
-        let told: Vec<_> = held.iter().filter(asleep).collect();
-        assert!(told.len() * 2 > held.len(), "{python:?}: {held:#?}");
-        for stall in told {
-            let blocker =
-                stall.blocker.as_ref().unwrap_or_else(|| panic!("{python:?}: {stall:#?}"));
-            assert_eq!(blocker.line, line, "{python:?}: {stall:#?}");
-            let advice = stall.advice.as_deref().unwrap_or_default();
-            assert!(advice.contains("without releasing the GIL"), "{python:?}: {advice}");
-        }
-    }
-}
-
-/// An interpreter beside the main one has a lock of its own, from the first wait on.
-#[test]
-fn the_lock_of_another_interpreter_is_one_as_well() {
-    let Some(_turn) = enter() else { return };
-    for python in with_lock().into_iter().filter(|python| python.minor() >= 12) {
-        let (mut command, _folder) = python.run("gil_fight.py", &["python", "inside"]);
-        let process = Process::start(&mut command);
-        let line = process.wait_for_key("line").as_u64();
-        let holder = process.wait_for_key("holder").as_u64();
-        let watch = Watch::profile_with(process.pid(), &["--threshold", "2ms"]);
-        std::thread::sleep(Duration::from_secs(1) * slowness());
-        let report = watch.stop();
-        let stacks = || report.stalls.iter().flat_map(|stall| &stall.stacks);
-        let told = stacks().filter_map(|stack| stack.holder.as_ref()).any(|one| {
-            let here = one.frames.iter().any(|frame| frame.line == line);
-            Some(one.tid) == holder && here
-        });
-        assert!(told, "{python:?}: {:#?} {:#?}", by_cause(&report), report.health);
-        assert!(stacks().all(|stack| stack.cause != "lock"), "{python:?}: {:#?}", report.stalls);
     }
 }
 
@@ -392,7 +298,7 @@ fn a_pool_whose_threads_are_all_busy_is_told_with_the_line_they_are_at() {
     }
 }
 
-fn by_cause(report: &Report) -> HashMap<&str, usize> {
+pub(crate) fn by_cause(report: &Report) -> HashMap<&str, usize> {
     let mut causes = HashMap::new();
     for stall in &report.stalls {
         *causes.entry(stall.cause.as_str()).or_default() += 1;

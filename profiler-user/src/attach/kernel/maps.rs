@@ -8,10 +8,11 @@ use profiler_common::capture::{BUFFERS, Capture};
 use profiler_common::config::{Adopt, FUTEX_IDLE, FUTEX_PARK, FutexKey, Target};
 use profiler_common::counters::Counter;
 use profiler_common::histogram::BUCKETS;
-use profiler_common::python::{Python, PythonStack};
+use profiler_common::python::{Python, PythonStack, inner_key};
 use profiler_common::turn::{Phase, ThreadState};
 
 use super::{Kernel, KernelError, TICK, program};
+use crate::attach::proc;
 use crate::events::monotonic_ns;
 
 /// Length of the kernel's cheap filter by process id.
@@ -242,6 +243,17 @@ impl Kernel {
                 Some(python) => interpreters.insert(tgid, python, 0),
                 None => interpreters.remove(&tgid),
             };
+        }
+        if python.is_none_or(|python| python.own_ids != 0) {
+            return;
+        }
+        // Those that come later are noted when they begin.
+        if let Ok(mut inner_tids) = self.map_mut::<HashMap<_, u64, u32>>("INNER_TIDS") {
+            for tid in proc::threads(tgid) {
+                if let Some(inner) = proc::innermost_tid(tgid, tid) {
+                    let _ = inner_tids.insert(inner_key(tgid, inner), tid, 0);
+                }
+            }
         }
     }
 
