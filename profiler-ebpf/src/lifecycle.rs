@@ -8,7 +8,7 @@ use profiler_common::turn::{NO_ENTRY, PARK_EPOLL};
 use crate::maps::{ADOPT, BLANK, TARGETS, THREADS, config};
 use crate::target::{self, armed_since};
 use crate::task::{self, Task};
-use crate::{count, emit, python};
+use crate::{count, emit, python_sleep};
 
 /// `BPF_NOEXIST`
 const NO_EXIST: u64 = 1;
@@ -32,7 +32,7 @@ pub(crate) fn fork(parent: Task, child: Task) {
         let _ = TARGETS.insert(tgid, target, 0);
     }
     watch(tgid, tid);
-    python::began(child, tgid, tid);
+    python_sleep::began(child, tgid, tid);
     // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_ns() };
     emit::event(KIND_FORK, 0, tgid, tid, now, u64::from(new_process));

@@ -15,6 +15,7 @@ mod maps;
 mod object;
 mod park;
 mod python;
+mod python_sleep;
 mod python_task;
 mod quota;
 mod ready;

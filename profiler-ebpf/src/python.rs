@@ -9,22 +9,18 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap};
-use profiler_common::arch::PTHREAD_TID;
 use profiler_common::capture::{BUFFERS, Capture};
 use profiler_common::cause;
-use profiler_common::layout::ABSENT;
 use profiler_common::python::{
     FRAME_MASK, FRAMES, HOLDER_FRAMES, NO_FIELD, OWN_FRAMES, OWNED_BY_C, PYTHON_BROKEN,
     PYTHON_COLLECTING, PYTHON_HOLDER_BROKEN, PYTHON_TRUNCATED, Python, PythonFrame, PythonHead,
-    PythonStack, identity, inner_key, mix,
+    PythonStack, identity, mix,
 };
 use profiler_common::record::{FLAG_PYTHON, Header, KIND_PYTHON};
 use profiler_common::turn::{STACKS, ThreadState};
 
-use crate::object::{self, pointer};
-use crate::task::{self, Task};
-use crate::waits::layout;
-use crate::{emit, python_task, target};
+use crate::python_sleep::{AWAKE, python_sleep};
+use crate::{emit, python_task, task};
 
 /// Interpreters of the targets.
 #[map]
@@ -32,9 +28,6 @@ static PYTHON: HashMap<u32, Python> = HashMap::with_max_entries(1024, 0);
 /// Thread to its `PyThreadState`, as it was last found.
 #[map]
 static PYTHON_STATES: LruHashMap<u32, u64> = LruHashMap::with_max_entries(4096, 0);
-/// Threads of processes in a PID namespace of their own, by [`inner_key`].
-#[map]
-static INNER_TIDS: LruHashMap<u64, u32> = LruHashMap::with_max_entries(4096, 0);
 /// Frames that belong to the capture in the buffer of the same number.
 #[map]
 static PYTHON_STACKS: Array<PythonStack> = Array::with_max_entries(128, 0);
@@ -43,12 +36,6 @@ static PYTHON_STACKS: Array<PythonStack> = Array::with_max_entries(128, 0);
 const THREADS_MAX: u32 = 256;
 /// Interpreters whose locks are known.
 const INTERPRETERS_MAX: u32 = 64;
-/// `sizeof(struct upid)`, which begins with the number.
-const NUMBER_BYTES: u32 = 16;
-/// `MAX_PID_NS_LEVEL`
-const NAMESPACES_MAX: u32 = 32;
-/// No sleep that is known.
-const AWAKE: u64 = u64::MAX;
 /// Bits of a pointer to a code object that are tags.
 const TAGS: u64 = 7;
 
@@ -67,7 +54,7 @@ pub(crate) fn field(object: u64, offset: u16) -> u64 {
 }
 
 #[inline(always)]
-fn interpreter(tgid: u32) -> Option<&'static Python> {
+pub(crate) fn interpreter(tgid: u32) -> Option<&'static Python> {
     // SAFETY: only user space changes the entries; what is torn meanwhile is read as garbage, which
     // the checked reads bear.
     unsafe { PYTHON.get(tgid) }
@@ -341,51 +328,6 @@ fn holder_of(python: &Python, thread: u64, gil: u64) -> u64 {
     }
     let holder = field(gil, python.gil_last_holder);
     if holder == thread { 0 } else { holder }
-}
-
-/// Which sleep in a system call a thread is in: the call in the low half, and what tells the sleep from
-/// others of the same thread. [`AWAKE`] if it does not sleep, or that is not known.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn python_sleep(tgid: u32, pthread: u64) -> u64 {
-    let Some(python) = interpreter(tgid) else { return AWAKE };
-    for offset in PTHREAD_TID {
-        let mut tid = read(pthread.wrapping_add(offset)) as u32;
-        if python.own_ids == 0 {
-            // SAFETY: the value is a number.
-            tid = unsafe { INNER_TIDS.get(inner_key(tgid, tid)) }.copied().unwrap_or(0);
-        }
-        let Some(state) = target::thread(tid) else { continue };
-        // SAFETY: a plain read of a valid reference; another CPU may be changing it.
-        let version = unsafe { core::ptr::read_volatile(&raw const state.version) };
-        if state.record.header.tgid == tgid
-            && version & 1 == 0
-            && state.is_asleep()
-            && state.off_nr >= 0
-        {
-            return version << 32 | u64::from(state.off_nr.cast_unsigned());
-        }
-    }
-    AWAKE
-}
-
-/// A thread of a target began: notes the id that it knows itself by, if that is another than ours.
-#[inline(always)]
-pub(crate) fn began(thread: Task, tgid: u32, tid: u32) {
-    if layout!(task_pid) == ABSENT || layout!(pid_level) == ABSENT || layout!(pid_numbers) == ABSENT
-    {
-        return;
-    }
-    let pid = pointer(thread, layout!(task_pid));
-    let level: u32 = object::field(pid, layout!(pid_level), 0);
-    if level == 0 || level > NAMESPACES_MAX {
-        return;
-    }
-    let inner = layout!(pid_numbers).wrapping_add(level.wrapping_mul(NUMBER_BYTES));
-    let inner: u32 = object::field(pid, inner, 0);
-    if inner != 0 {
-        let _ = INNER_TIDS.insert(inner_key(tgid, inner), tid, 0);
-    }
 }
 
 /// Distance of the instruction that was captured last from its code object.
