@@ -1,7 +1,7 @@
 //! `bench --against BINARY`: what the kernel programs of two builds cost on the same healthy server, by the
 //! kernel's own account of each program's runs and their time.
 //!
-//! Both builds watch the same redis-server under the same load, in turns. A healthy server has no stalls:
+//! Both builds watch the same server under the same load, in turns. A healthy server has no stalls:
 //! what a build does for stalls only must not show here.
 
 use std::collections::HashMap;
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Options, Running, interrupt, median, throughput};
+use super::servers::Server;
+use super::{Options, Running, interrupt, median};
 
 /// Until programs are attached and the first look at every thread is over.
 const SETTLES: Duration = Duration::from_secs(2);
@@ -32,19 +33,13 @@ struct Cost {
     ns_per_request: f64,
 }
 
-pub(super) fn run(
-    ours: &Path,
-    other: &Path,
-    redis: &Running,
-    port: u16,
-    options: &Options,
-) -> Result<()> {
+pub(super) fn run(ours: &Path, other: &Path, server: &Server, options: &Options) -> Result<()> {
     let mut costs: [Vec<Cost>; 2] = [Vec::new(), Vec::new()];
     for pair in 0..options.pairs {
         // Who goes first alternates: the second of a pair may find a warmer machine.
         for which in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
             let binary = [other, ours][which];
-            costs[which].push(cost(binary, redis, port, options)?);
+            costs[which].push(cost(binary, server, options)?);
         }
         let told = [&costs[0][pair], &costs[1][pair]];
         println!(
@@ -82,10 +77,10 @@ pub(super) fn run(
     Ok(())
 }
 
-fn cost(binary: &Path, redis: &Running, port: u16, options: &Options) -> Result<Cost> {
+fn cost(binary: &Path, server: &Server, options: &Options) -> Result<Cost> {
     let mut attach = Command::new(binary);
     attach
-        .args(["attach", "--pid", &redis.0.id().to_string(), "--format", "json", "-q"])
+        .args(["attach", "--pid", &server.pid.to_string(), "--format", "json", "-q"])
         .args(&options.arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -95,7 +90,7 @@ fn cost(binary: &Path, redis: &Running, port: u16, options: &Options) -> Result<
         bail!("{} ended before the benchmark began: {status}", binary.display());
     }
     let before = account(&running.0)?;
-    throughput(port, options)?;
+    let requests = server.load(options)?.requests;
     let after = account(&running.0)?;
     interrupt(&running.0)?;
     running.0.wait()?;
@@ -104,7 +99,6 @@ fn cost(binary: &Path, redis: &Running, port: u16, options: &Options) -> Result<
     if runs == 0.0 {
         bail!("no kernel program of {} ran", binary.display());
     }
-    let requests = f64::from(options.requests);
     Ok(Cost {
         ns_per_run: time_ns / runs,
         runs_per_request: runs / requests,

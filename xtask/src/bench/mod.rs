@@ -1,13 +1,13 @@
-//! `bench`: what watching costs redis-server, as the median of alternating pairs of runs.
+//! `bench`: what watching costs redis-server or nginx, as the median of alternating pairs of runs.
 //!
 //! One run with stallscope attached and one without, again and again: drift of the machine hits both
 //! alike. Throughput has noise of several percent on a shared machine, so every pair is printed.
 
 mod against;
+mod servers;
 
 use std::fs;
 use std::io::Read as _;
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, sleep};
@@ -17,6 +17,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::Value;
 
+use servers::{Kind, Server};
+
 use crate::{commands, source_tree, test};
 
 /// Makes the kernel count the time spent in kernel programs.
@@ -24,12 +26,18 @@ const BPF_STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 #[derive(Args)]
 pub(crate) struct Options {
+    /// What is watched
+    #[arg(long, default_value = "redis")]
+    server: Kind,
     /// Pairs of runs
     #[arg(long, default_value_t = 10)]
     pairs: usize,
-    /// Requests in each run
+    /// Requests in each run, of redis
     #[arg(long, default_value_t = 200_000)]
     requests: u32,
+    /// Seconds of each run, of nginx
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
     /// Clients at a time
     #[arg(long, default_value_t = 20)]
     clients: u32,
@@ -42,7 +50,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    commands::require(&[("redis-server", "redis-server"), ("redis-benchmark", "redis-tools")])?;
+    options.server.require()?;
     if !commands::is_root() {
         bail!("watching needs root: run `sudo -E cargo xtask bench`");
     }
@@ -51,22 +59,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let stallscope = test::build_stallscope(source_tree::root())?;
     let _statistics = Statistics::on();
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let redis = start_redis(port)?;
+    let server = options.server.start()?;
 
     if let Some(other) = &options.against {
-        return against::run(&stallscope, other, &redis, port, options);
+        return against::run(&stallscope, other, &server, options);
     }
     let mut ratios = Vec::new();
     let mut kernel_shares = Vec::new();
     for pair in 0..options.pairs {
         // Who goes first alternates too: the second run of a pair may be the warmer one.
         let (alone, watched) = if pair % 2 == 0 {
-            let alone = throughput(port, options)?;
-            (alone, watched(&stallscope, &redis, port, options)?)
+            let alone = server.load(options)?.per_second;
+            (alone, watched(&stallscope, &server, options)?)
         } else {
-            let watched = watched(&stallscope, &redis, port, options)?;
-            (throughput(port, options)?, watched)
+            let watched = watched(&stallscope, &server, options)?;
+            (server.load(options)?.per_second, watched)
         };
         let ratio = watched.throughput / alone;
         println!(
@@ -95,10 +102,10 @@ struct Watched {
     kernel_share: Option<f64>,
 }
 
-fn watched(stallscope: &Path, redis: &Running, port: u16, options: &Options) -> Result<Watched> {
+fn watched(stallscope: &Path, server: &Server, options: &Options) -> Result<Watched> {
     let mut attach = Command::new(stallscope);
     attach
-        .args(["attach", "--pid", &redis.0.id().to_string(), "--format", "json", "-q"])
+        .args(["attach", "--pid", &server.pid.to_string(), "--format", "json", "-q"])
         .args(&options.arguments)
         .stdout(Stdio::piped());
     let begin = Instant::now();
@@ -113,7 +120,7 @@ fn watched(stallscope: &Path, redis: &Running, port: u16, options: &Options) -> 
         let mut report = String::new();
         stdout.read_to_string(&mut report).map(|_| report)
     });
-    let throughput = throughput(port, options)?;
+    let throughput = server.load(options)?.per_second;
     interrupt(&running.0)?;
     let Ok(report) = reader.join() else { bail!("reading the report panicked") };
     let report = report.context("cannot read stallscope's report")?;
@@ -124,52 +131,6 @@ fn watched(stallscope: &Path, redis: &Running, port: u16, options: &Options) -> 
         .find(|line| line["type"] == "health");
     let in_kernel = health.and_then(|health| health["bpf_cpu_ns"].as_f64());
     Ok(Watched { throughput, kernel_share: in_kernel.map(|spent| spent / wall) })
-}
-
-/// Requests per second that redis-benchmark sees.
-fn throughput(port: u16, options: &Options) -> Result<f64> {
-    let text = commands::output(Command::new("redis-benchmark").args([
-        "-p",
-        &port.to_string(),
-        "-c",
-        &options.clients.to_string(),
-        "-n",
-        &options.requests.to_string(),
-        "-t",
-        "get",
-        "--csv",
-    ]))?;
-    parse_throughput(&text).with_context(|| format!("redis-benchmark said:\n{text}"))
-}
-
-fn parse_throughput(text: &str) -> Option<f64> {
-    let line = text.lines().find(|line| line.starts_with("\"GET\""))?;
-    line.split(',').nth(1)?.trim_matches('"').parse().ok()
-}
-
-fn start_redis(port: u16) -> Result<Running> {
-    let mut command = Command::new("redis-server");
-    command
-        .args([
-            "--port",
-            &port.to_string(),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--daemonize",
-            "no",
-        ])
-        .stdout(Stdio::null());
-    let redis = Running(command.spawn().context("cannot start redis-server")?);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if Instant::now() > deadline {
-            bail!("redis-server does not listen");
-        }
-        sleep(Duration::from_millis(20));
-    }
-    Ok(redis)
 }
 
 fn interrupt(child: &Child) -> Result<()> {
@@ -222,14 +183,6 @@ impl Drop for Statistics {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn throughput_is_read_with_and_without_a_heading() {
-        assert_eq!(parse_throughput("\"GET\",\"125000.00\"\n"), Some(125_000.0));
-        let newer = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"99.50\",\"0.1\"\n";
-        assert_eq!(parse_throughput(newer), Some(99.5));
-        assert_eq!(parse_throughput("nothing"), None);
-    }
 
     #[test]
     fn median_of_odd_and_even_counts() {
