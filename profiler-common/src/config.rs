@@ -82,8 +82,9 @@ pub const FUTEX_LOCK: u32 = 3;
 /// Waiting on it, the thread is no worker any more (it went back to a pool).
 pub const FUTEX_IDLE: u32 = 4;
 
-/// Instead of a futex's address: the thread waits for the epoll instance with the descriptor in the
-/// lower half, which is not the one that it parks in. User addresses never have this bit.
+/// Instead of a futex's address: the thread waits for the epoll instance or the ring in the lower half
+/// ([`park_place`](crate::arch::UserRegs::park_place)), which is not the one that it parks in. User
+/// addresses never have this bit.
 pub const EPOLL_KEY: u64 = 1 << 63;
 
 /// What user space found a thread doing when it attached: applied by the thread's next event.

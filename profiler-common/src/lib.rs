@@ -12,6 +12,7 @@ pub mod capture;
 pub mod cause;
 pub mod config;
 pub mod counters;
+pub mod file_systems;
 pub mod histogram;
 pub mod layout;
 pub mod python;

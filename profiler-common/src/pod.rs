@@ -5,7 +5,7 @@ use crate::config::{Adopt, Config, FutexKey, Target};
 use crate::layout::Layout;
 use crate::python::{Python, PythonStack};
 use crate::turn::ThreadState;
-use crate::waits::Wake;
+use crate::waits::{Resource, Wake};
 
 macro_rules! pod {
     ($($name:ty),+ $(,)?) => {
@@ -26,6 +26,7 @@ pod!(
     Layout,
     Python,
     PythonStack,
+    Resource,
     Target,
     ThreadState,
     Wake

@@ -10,9 +10,9 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use profiler_common::arch::{KERNEL_STACK_BYTES, REGS_BYTES};
 use profiler_common::layout::ABSENT;
-use profiler_common::waits::{Object, Resource};
+use profiler_common::waits::{Object, RESOURCES, Resource};
 
-use crate::maps::config;
+use crate::maps::{SHARED, config};
 use crate::object::{self, field, pointer};
 use crate::resources::{self, RESOURCE_RECORDS};
 use crate::task::{self, Task};
@@ -40,6 +40,28 @@ pub(crate) fn keep(slot: u32, turn: u64, ns: u64, wake_ns: u64, task: u64) {
     if at != resources::NOT_KEPT {
         fault_describe(at, task);
     }
+}
+
+/// `struct bpf_iter__task`: describes the fault of the one thread that is asked about, while it waits. It
+/// goes where no thread's resources are, behind all of them.
+#[inline(always)]
+pub(crate) fn ask(ctx: *mut c_void) {
+    // SAFETY: the layout is the kernel's ABI for this iterator.
+    let task: Task = unsafe { *ctx.cast::<Task>().add(1) };
+    // SAFETY: user space writes it before it runs this.
+    let asked = SHARED.get(3).map_or(0, |tid| unsafe { core::ptr::read_volatile(tid) });
+    if task.is_null() || u64::from(task::tid(task)) != asked {
+        return;
+    }
+    let at = config!(max_loops) * RESOURCES as u32;
+    // SAFETY: nobody but this program uses it.
+    let Some(resource) = RESOURCE_RECORDS.get_ptr_mut(at).map(|resource| unsafe { &mut *resource })
+    else {
+        return;
+    };
+    resource.nr = -1;
+    resource.header.tid = asked as u32;
+    fault_describe(at, task::number(&mut resource.args[1], task));
 }
 
 /// Fills in the spare resource for a fault.

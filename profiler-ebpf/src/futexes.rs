@@ -26,13 +26,13 @@ pub(crate) fn class(state: &ThreadState) -> u32 {
     unsafe { FUTEXES.get(key(state)) }.copied().unwrap_or(0)
 }
 
-/// Whether the epoll instance that the thread waits for, by its registers, is where it parks. If not,
-/// that is asked, and until there is an answer the time counts as blocked: a loop inside of a turn
+/// Whether the epoll instance or the ring that the thread waits for, by its registers, is where it parks.
+/// If not, that is asked, and until there is an answer the time counts as blocked: a loop inside of a turn
 /// waits for something of its own.
 #[inline(always)]
 pub(crate) fn is_home(state: &mut ThreadState) -> bool {
-    let fd = state.regs.arg0() as u32;
-    let one = fd.wrapping_add(1);
+    let place = state.regs.park_place();
+    let one = place.wrapping_add(1);
     if state.home == 0 {
         state.home = one;
     }
@@ -40,7 +40,7 @@ pub(crate) fn is_home(state: &mut ThreadState) -> bool {
         return true;
     }
     state.strange = 1;
-    state.futex = EPOLL_KEY | u64::from(fd);
+    state.futex = EPOLL_KEY | u64::from(place);
     if class(state) != FUTEX_PARK {
         return false;
     }

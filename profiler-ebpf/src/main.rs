@@ -140,6 +140,14 @@ fn snapshot_tasks(ctx: *mut core::ffi::c_void) -> i32 {
     0
 }
 
+/// Iterator over all threads: what the fault of one of them waits for.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+fn describe_fault(ctx: *mut core::ffi::c_void) -> i32 {
+    faults::ask(ctx);
+    0
+}
+
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo) -> ! {

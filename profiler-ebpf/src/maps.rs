@@ -67,9 +67,9 @@ pub(crate) static HISTOGRAMS: Array<Histogram> = Array::with_max_entries(32, 0);
 #[map]
 pub(crate) static SLOTS: HashMap<u32, u32> = HashMap::with_max_entries(1024, 0);
 /// [0]: since when `park_enter` is armed, 0 if it is not. [1]: where to look for a free slot.
-/// [2]: non-zero if a target's group has a CPU quota.
+/// [2]: non-zero if a target's group has a CPU quota. [3]: the thread whose fault is asked about.
 #[map]
-pub(crate) static SHARED: Array<u64> = Array::with_max_entries(3, 0);
+pub(crate) static SHARED: Array<u64> = Array::with_max_entries(4, 0);
 #[map]
 pub(crate) static ADOPT: HashMap<u32, Adopt> = HashMap::with_max_entries(1024, 0);
 #[map]

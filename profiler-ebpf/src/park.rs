@@ -78,14 +78,11 @@ pub(crate) fn enter_task() {
     state.set_guard(false);
 }
 
-/// Whether the running thread, which has polled others than its own epoll instance before, does so
-/// again.
+/// Whether the running thread, which has polled others than its own epoll instance or ring before, does
+/// so again.
 #[inline(always)]
 fn is_nested(state: &mut ThreadState) -> bool {
     if state.phase() != Phase::Busy || !task::current_regs(&mut state.regs) {
-        return false;
-    }
-    if state.regs.syscall() == SYS_IO_URING_ENTER {
         return false;
     }
     let nested = !futexes::is_home(state);

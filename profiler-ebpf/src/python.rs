@@ -19,6 +19,7 @@ use profiler_common::python::{
 use profiler_common::record::{FLAG_PYTHON, Header, KIND_PYTHON};
 use profiler_common::turn::{STACKS, ThreadState};
 
+use crate::maps::config;
 use crate::python_sleep::{AWAKE, python_sleep};
 use crate::{emit, python_task, task};
 
@@ -117,6 +118,23 @@ pub(crate) fn walk(state: &ThreadState, capture: &mut Capture, cause: u8) -> u64
         Some(stack) if state.record.turn.stack_count < room => mix(hash, stack.head.task),
         _ => hash,
     }
+}
+
+/// Walks the frames of the current thread, which ends a wait of the thread with that slot: for the
+/// capture of its own stack, whose turn is the waiting thread's. Whether there is an interpreter.
+#[inline(always)]
+pub(crate) fn walk_holder(slot: u32, tgid: u32, tid: u32) -> bool {
+    if interpreter(tgid).is_none() {
+        return false;
+    }
+    python_walk(holder_buffer(slot), tgid, tid, u32::from(cause::LOCK), 0);
+    true
+}
+
+/// Behind the buffers of the captures there is one for each slot's holder.
+#[inline(always)]
+fn holder_buffer(slot: u32) -> u32 {
+    config!(max_loops) * BUFFERS + slot.wrapping_sub(1)
 }
 
 /// The same, by numbers: verified by itself, once.
@@ -350,7 +368,24 @@ pub(crate) fn send(state: &ThreadState, buffer: u32, capture: &Capture) {
     if capture.head.header.flags & FLAG_PYTHON == 0 {
         return;
     }
-    let Some(stack) = stack_of(state, buffer) else { return };
+    if let Some(stack) = stack_of(state, buffer) {
+        send_stack(stack, capture);
+    }
+}
+
+/// The same for the capture of a holder.
+#[inline(always)]
+pub(crate) fn send_holder(slot: u32, capture: &Capture) {
+    if capture.head.header.flags & FLAG_PYTHON == 0 {
+        return;
+    }
+    if let Some(stack) = stack(holder_buffer(slot)) {
+        send_stack(stack, capture);
+    }
+}
+
+#[inline(always)]
+fn send_stack(stack: &mut PythonStack, capture: &Capture) {
     let head = &mut stack.head;
     head.header.kind = KIND_PYTHON;
     head.header.tgid = capture.head.header.tgid;

@@ -90,7 +90,10 @@ fn switched_out(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64) {
         state.switch_out(now, Off::Preempted, 0);
         return;
     }
-    if !task::current_regs(&mut state.regs) {
+    let before = state.regs.syscall();
+    let readable = task::current_regs(&mut state.regs);
+    state.regs.undo_restart(before);
+    if !readable {
         count::one(Counter::RegistersUnreadable);
         state.off_entry = NO_ENTRY;
         state.switch_out(now, Off::Sleep { cause: cause::UNEXPLAINED, nr: -1 }, 0);
@@ -164,7 +167,7 @@ fn why_off(state: &mut ThreadState, prev: Task, sleep_state: u32) -> Off {
     let waits = nr != SYS_IO_URING_ENTER || state.regs.waits_for_completions();
     let class = if waits { park_class(nr) } else { 0 };
     if class & state.park_mask != 0 {
-        if class == PARK_EPOLL && nr != SYS_IO_URING_ENTER && !futexes::is_home(state) {
+        if class == PARK_EPOLL && !futexes::is_home(state) {
             return Off::Sleep { cause: cause::SYSCALL, nr: nr as i32 };
         }
         return Off::Park(class);

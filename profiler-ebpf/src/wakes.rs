@@ -5,7 +5,7 @@ use profiler_common::arch::{UserRegs, is_exit, is_futex};
 use profiler_common::capture::{Capture, CaptureHead};
 use profiler_common::cause;
 use profiler_common::layout::ABSENT;
-use profiler_common::record::KIND_HOLDER;
+use profiler_common::record::{FLAG_PYTHON, KIND_HOLDER};
 use profiler_common::turn::{Phase, ThreadState};
 use profiler_common::waits::{
     Stopper, WAKER_CHILD, WAKER_EXITS, WAKER_KERNEL, WAKER_RELEASES, Waker,
@@ -16,7 +16,7 @@ use crate::object::{field, pointer};
 use crate::quota::{quotas_matter, throttled};
 use crate::task::{self, Task};
 use crate::waits::{HOLDERS, NO_STACK, STOPPERS, WAKES, current, is_significant, layout};
-use crate::{capture, emit, target};
+use crate::{capture, emit, python, target};
 
 /// `PF_EXITING` and `PF_KTHREAD` (unchanged since 2.6).
 const FLAG_EXITING: u32 = 0x4;
@@ -41,16 +41,20 @@ pub(crate) fn woken(state: &ThreadState, task: Task, now: u64) {
         return;
     }
     let ns = now.saturating_sub(state.mark_ns);
-    if is_significant(ns) {
-        note_waker(state, ns, now);
+    // One after the other, as each needs much of the stack.
+    if is_significant(ns) && note_waker(state, ns, now) {
+        add_python(state.slot);
     }
 }
 
+/// Whether the current thread's stack was captured.
 #[inline(never)]
-fn note_waker(state: &ThreadState, ns: u64, now: u64) {
+fn note_waker(state: &ThreadState, ns: u64, now: u64) -> bool {
     let slot = state.slot.wrapping_sub(1);
     // SAFETY: as above.
-    let Some(wake) = WAKES.get_ptr_mut(slot).map(|wake| unsafe { &mut *wake }) else { return };
+    let Some(wake) = WAKES.get_ptr_mut(slot).map(|wake| unsafe { &mut *wake }) else {
+        return false;
+    };
     let waking = task::current();
     let who = current();
     let task_flags: u32 = field(waking, layout!(task_flags), FLAG_KERNEL);
@@ -83,6 +87,21 @@ fn note_waker(state: &ThreadState, ns: u64, now: u64) {
         wake.holder_turn = turn;
         wake.holder_ns = ns;
         capture_holder(state, &regs, now);
+        return true;
+    }
+    false
+}
+
+/// Walks the interpreter's frames of the current thread, whose stack has just been captured.
+#[inline(always)]
+fn add_python(slot: u32) {
+    // SAFETY: the helper has no preconditions.
+    let ids = unsafe { bpf_get_current_pid_tgid() };
+    if python::walk_holder(slot, (ids >> 32) as u32, ids as u32)
+        && let Some(capture) = HOLDERS.get_ptr_mut(slot.wrapping_sub(1))
+    {
+        // SAFETY: as above.
+        unsafe { (*capture).head.header.flags = FLAG_PYTHON };
     }
 }
 
@@ -138,6 +157,7 @@ pub(crate) fn signal(signal: u32, receiver: Task) {
 pub(crate) fn send_holder(slot: u32) {
     // SAFETY: the thread runs: nobody wakes it.
     let Some(capture) = HOLDERS.get_ptr_mut(slot).map(|c| unsafe { &mut *c }) else { return };
+    python::send_holder(slot.wrapping_add(1), capture);
     // The verifier wants the bound right before the use; read it again to keep it there.
     // SAFETY: a plain read of a valid reference.
     let bytes = unsafe { core::ptr::read_volatile(&raw const capture.head.bytes) };

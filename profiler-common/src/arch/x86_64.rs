@@ -90,6 +90,54 @@ impl UserRegs {
     }
 }
 
+impl UserRegs {
+    /// Which of a thread's epoll instances and rings a park call waits for: its descriptor, with
+    /// [`RING`] if it is a ring, and with [`REGISTERED`] if that is known by a number of the thread's
+    /// own instead (`IORING_ENTER_REGISTERED_RING`). No descriptor is as large.
+    #[inline(always)]
+    #[must_use]
+    pub const fn park_place(&self) -> u32 {
+        const IORING_ENTER_REGISTERED_RING: u64 = 1 << 4;
+        let place = self.arg0() as u32 & !(RING | REGISTERED);
+        if self.syscall() != SYS_IO_URING_ENTER {
+            place
+        } else if self.0[R10] & IORING_ENTER_REGISTERED_RING == 0 {
+            place | RING
+        } else {
+            place | RING | REGISTERED
+        }
+    }
+}
+
+/// See [`UserRegs::park_place`].
+pub const RING: u32 = 1 << 31;
+/// See [`UserRegs::park_place`].
+pub const REGISTERED: u32 = 1 << 30;
+
+impl UserRegs {
+    /// Puts the call that a signal interrupted in the place of `restart_syscall`, by which it goes on with
+    /// the arguments that it had. `before` is the call that the thread slept in last: one of those that
+    /// the kernel restarts so, or nothing is known.
+    #[inline(always)]
+    pub const fn undo_restart(&mut self, before: i64) {
+        if self.syscall() == SYS_RESTART && is_restarted(before) {
+            self.0[ORIG_AX] = before as u64;
+        }
+    }
+}
+
+/// Whether a call that a signal interrupts goes on by `restart_syscall`: those that wait for a time.
+#[inline(always)]
+#[must_use]
+pub const fn is_restarted(nr: i64) -> bool {
+    nr == SYS_POLL || nr == SYS_FUTEX || nr == SYS_NANOSLEEP || nr == SYS_CLOCK_NANOSLEEP
+}
+
+/// `restart_syscall`
+pub const SYS_RESTART: i64 = 219;
+const SYS_NANOSLEEP: i64 = 35;
+const SYS_CLOCK_NANOSLEEP: i64 = 230;
+
 /// `io_uring_enter`, a park only if it waits.
 pub const SYS_IO_URING_ENTER: i64 = 426;
 const SYS_POLL: i64 = 7;

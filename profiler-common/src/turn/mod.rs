@@ -269,9 +269,10 @@ pub struct ThreadState {
     pub search: u32,
     /// Non-zero: user space was told that this is a loop.
     pub announced: u32,
-    /// Descriptor plus one of the epoll instance that it parks in; 0 if that is not known.
+    /// One more than the epoll instance or the ring that it parks in
+    /// ([`park_place`](crate::arch::UserRegs::park_place)); 0 if that is not known.
     pub home: u32,
-    /// Non-zero: it has waited for another epoll instance inside a turn.
+    /// Non-zero: it has waited for another one.
     pub strange: u32,
     /// Statistics.
     pub stats: LoopStats,

@@ -103,7 +103,10 @@ impl Groups {
                     if let Some(resource) = &call.resource {
                         let ns = call.total_ns.min(rest);
                         rest -= ns;
-                        *by_resource.entry(resource).or_default() += ns;
+                        // For how long was asked is no resource: sleeps are one.
+                        let sleeps = matches!(call.name, "nanosleep" | "clock_nanosleep");
+                        let key = if sleeps { call.name } else { resource.as_str() };
+                        *by_resource.entry(key).or_default() += ns;
                     }
                 }
                 for stack in &stall.stacks {

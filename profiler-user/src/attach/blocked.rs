@@ -5,13 +5,15 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use profiler_common::arch::{
-    TAKES_CLOCK_AND_TIME, TAKES_FD, TAKES_FD_AND_ADDRESS, TAKES_FD_AND_LATE_ADDRESS, TAKES_FD_LIST,
-    TAKES_FD_SETS, TAKES_FOLDER_AND_PATH, TAKES_PATH, TAKES_TIME, UserRegs, takes,
+    SYS_RESTART, TAKES_CLOCK_AND_TIME, TAKES_FD, TAKES_FD_AND_ADDRESS, TAKES_FD_AND_LATE_ADDRESS,
+    TAKES_FD_LIST, TAKES_FD_SETS, TAKES_FOLDER_AND_PATH, TAKES_PATH, TAKES_TIME, UserRegs,
+    is_restarted, takes,
 };
+use profiler_common::file_systems;
 use profiler_common::record::Header;
 use profiler_common::waits::{
     GIVEN_BYTES, NAME_BYTES, Object, Other, Resource, WAKER_CHILD, WAKER_EXITS, WALKED_BYTES, Waker,
@@ -38,7 +40,9 @@ pub fn sleeps(pid: u32, tid: u32) -> Option<u64> {
 pub fn is_blocked(pid: u32, tid: u32, regs: &UserRegs) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
     let mut words = text.split_whitespace();
-    if words.next().and_then(|nr| nr.parse().ok()) != Some(regs.syscall()) {
+    let nr: Option<i64> = words.next().and_then(|nr| nr.parse().ok());
+    let goes_on = nr == Some(SYS_RESTART) && is_restarted(regs.syscall());
+    if nr != Some(regs.syscall()) && !goes_on {
         return false;
     }
     let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
@@ -169,23 +173,53 @@ fn walk(path: &Path, resource: &mut Resource) {
 /// Describes the open file behind the resource's descriptor.
 fn describe(pid: u32, resource: &mut Resource) {
     let link = PathBuf::from(format!("/proc/{pid}/fd/{}", resource.fd));
-    let (Ok(target), Ok(status)) = (fs::read_link(&link), fs::metadata(&link)) else { return };
-    let device = status.rdev();
+    let (Ok(target), Some(status)) = (fs::read_link(&link), status(&link)) else { return };
     let object = &mut resource.object;
-    object.mode = status.mode();
-    object.inode = status.ino();
+    object.mode = u32::from(status.stx_mode);
+    object.inode = status.stx_ino;
     // As the kernel keeps it: 20 bits of minor number.
-    object.device = libc::major(device) << 20 | libc::minor(device);
+    object.device = status.stx_rdev_major << 20 | status.stx_rdev_minor;
     object.pseudo = u8::from(!target.is_absolute() || target.starts_with("/memfd:"));
     if target.as_os_str().as_bytes().starts_with(b"pipe:[") {
         object.magic = PIPES;
+    } else {
+        object.magic = file_system(pid, status.stx_mnt_id);
     }
     if object.mode & libc::S_IFMT == libc::S_IFSOCK {
         sockets::describe(pid, object);
     }
     let bytes = target.as_os_str().as_bytes();
-    let gone = if status.nlink() == 0 { bytes.strip_suffix(b" (deleted)") } else { None };
+    let gone = if status.stx_nlink == 0 { bytes.strip_suffix(b" (deleted)") } else { None };
     walk(Path::new(std::ffi::OsStr::from_bytes(gone.unwrap_or(bytes))), resource);
+}
+
+/// What is known of a file without asking its file system, which may be what is waited for:
+/// `AT_STATX_DONT_SYNC`.
+fn status(path: &Path) -> Option<libc::statx> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+    let mut status = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let wanted = libc::STATX_BASIC_STATS | libc::STATX_MNT_ID;
+    // SAFETY: a terminated string, and room for what is written.
+    let failed = unsafe {
+        let flags = libc::AT_STATX_DONT_SYNC;
+        libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, wanted, status.as_mut_ptr())
+    };
+    // SAFETY: integers, zero at first and filled in by a call that succeeded.
+    (failed == 0).then(|| unsafe { status.assume_init() })
+}
+
+/// The magic number of a mount's file system; 0 if it is not known.
+fn file_system(pid: u32, mount: u64) -> u64 {
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    mounted_as(&mounts, mount).map_or(0, file_systems::magic)
+}
+
+/// 36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw: optional fields end at the dash.
+fn mounted_as(mounts: &str, mount: u64) -> Option<&str> {
+    let line = mounts.lines().find(|line| {
+        line.split(' ').next().and_then(|number| number.parse().ok()) == Some(mount)
+    })?;
+    line.split_once(" - ")?.1.split(' ').next()
 }
 
 /// Notes the child that is waited for, or the process that holds the lock on a file.
@@ -273,6 +307,15 @@ mod tests {
         let mut resource = blank(1, 1);
         walk(Path::new("/a/bc"), &mut resource);
         assert_eq!(&resource.walked[..resource.walked_len as usize], b"bc\0a\0");
+    }
+
+    #[test]
+    fn a_mount_s_kind_stands_behind_the_optional_fields() {
+        let mounts = "36 35 98:0 /a-b /mnt rw shared:1 master:2 - nfs4 server:/x rw\n\
+                      360 35 0:5 / /proc rw - proc proc rw\n";
+        assert_eq!(mounted_as(mounts, 36), Some("nfs4"));
+        assert_eq!(mounted_as(mounts, 360), Some("proc"));
+        assert_eq!(mounted_as(mounts, 3), None);
     }
 
     #[test]

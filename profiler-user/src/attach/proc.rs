@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use profiler_common::arch::{REGISTERED, RING};
+
 /// Threads of a process.
 #[must_use]
 pub fn threads(pid: u32) -> Vec<u32> {
@@ -180,11 +182,14 @@ pub fn has_epoll(pid: u32) -> bool {
         .any(|target| target.as_os_str() == "anon_inode:[eventpoll]")
 }
 
-/// Whether a descriptor of a process is an epoll instance.
+/// Whether what a thread parked in is still there: an epoll instance or a ring,
+/// [`park_place`](profiler_common::arch::UserRegs::park_place). Of a ring without a descriptor that can't
+/// be told, and it is taken to be.
 #[must_use]
-pub fn is_epoll(pid: u32, fd: u32) -> bool {
-    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
-    target.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventpoll]")
+pub fn is_polled(pid: u32, place: u32) -> bool {
+    let kind = if place & RING == 0 { "anon_inode:[eventpoll]" } else { "anon_inode:[io_uring]" };
+    let target = fs::read_link(format!("/proc/{pid}/fd/{}", place & !RING));
+    place & REGISTERED != 0 || target.is_ok_and(|target| target.as_os_str() == kind)
 }
 
 /// Kernel frames of a sleeping thread, innermost first, as names.

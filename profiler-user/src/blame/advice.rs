@@ -121,7 +121,9 @@ pub fn advise(
             Some(name) => format!("{name} blocks the whole loop: move it to {elsewhere}"),
             None => return None,
         },
-        Cause::Lock if matches!(detail, Some("join" | "condvar" | "channel" | "park")) => {
+        Cause::Lock
+            if matches!(detail, Some("join" | "condvar" | "channel" | "park" | "future")) =>
+        {
             format!(
                 "the loop waits for another thread to get done: await its result instead, or wait in {elsewhere}"
             )

@@ -66,14 +66,20 @@ pub fn detail(
                 Some("fork")
             } else if most(weight(&|stack, _| doing::reclaims(stack))) {
                 Some("reclaim")
+            } else if most(weight(&|stack, _| doing::is_held_back(stack))) {
+                Some("writeback")
             } else {
-                most(weight(&|stack, _| doing::is_held_back(stack))).then_some("writeback")
+                most(weight(&|stack, _| doing::imports(stack))).then_some("import")
             }
         }
-        Cause::Lock => ["join", "condvar", "channel", "park"].into_iter().find(|&detail| {
-            most(weight(&|stack, _| waiting(&stack.frames).detail() == Some(detail)))
-        }),
+        Cause::Lock => {
+            ["join", "condvar", "channel", "park", "future"].into_iter().find(|&detail| {
+                most(weight(&|stack, _| waiting(&stack.frames).detail() == Some(detail)))
+            })
+        }
         Cause::Fault if most(weight(&|stack, _| doing::reclaims(stack))) => Some("reclaim"),
+        // Of a mapped file that is written to, which is a fault in that file too.
+        Cause::Fault if most(weight(&|stack, _| doing::is_held_back(stack))) => Some("writeback"),
         Cause::Fault => ["userfaultfd", "swap", "page-cache"]
             .into_iter()
             .find(|&word| most(weight(&|stack, _| doing::fault(stack) == Some(word)))),
@@ -166,6 +172,19 @@ mod tests {
         let syscalls = [slept("poll", 70), slept("read", 30)];
         let told = detail(Cause::Syscall, &ledger(Cause::Syscall), &stacks, &calls, &syscalls, 0);
         assert_eq!(told, Some("dns"));
+    }
+
+    #[test]
+    fn a_module_that_is_slow_to_be_read_is_an_import_as_well() {
+        let mut importing = stack(Cause::Syscall, 70, &["_find_and_load", "read"]);
+        importing.frames[0].kind = FrameKind::Python;
+        importing.frames[0].file = Some(Arc::from("<frozen importlib._bootstrap>"));
+        let slept = [slept("read", 100)];
+        let told = |stacks: &[Stack]| {
+            detail(Cause::Syscall, &ledger(Cause::Syscall), stacks, &[Some("read")], &slept, 0)
+        };
+        assert_eq!(told(&[importing]), Some("import"));
+        assert_eq!(told(&[stack(Cause::Syscall, 70, &["_find_and_load", "read"])]), None);
     }
 
     #[test]

@@ -102,10 +102,11 @@ pub(super) fn fault(stack: &Stack) -> Option<&'static str> {
     FAULTS.into_iter().find(|(_, names)| in_kernel(stack, names)).map(|(word, _)| word)
 }
 
-/// Whether a page fault waits for a file.
+/// Whether a page fault waits for the file behind its mapping, to be read or to take what was written. What
+/// is swapped in was read from a file once, and is not now.
 #[must_use]
-pub fn reads_file(stack: &Stack) -> bool {
-    fault(stack) == Some("page-cache")
+pub fn waits_for_file(stack: &Stack) -> bool {
+    fault(stack) == Some("page-cache") || is_held_back(stack)
 }
 
 /// Python's import system: frames of a module that is being imported lie above it.
@@ -125,7 +126,8 @@ pub(super) fn matches_regex(stack: &Stack) -> bool {
         if foreign || frame.user_code {
             return false;
         }
-        let name = &*frame.function;
+        // An implementation of a trait: `<regex_automata::… as …>::search`.
+        let name = frame.function.trim_start_matches('<');
         if frame.named && REGEX.iter().any(|start| name.starts_with(start)) {
             return true;
         }
@@ -172,6 +174,8 @@ mod tests {
         assert!(matches_regex(&stack(&engine)));
         let callback = [("sre_search", NATIVE), ("replace", FrameKind::Python), ("x", NATIVE)];
         assert!(!matches_regex(&stack(&callback)));
+        let strategy = "<regex_automata::meta::strategy::Core as regex_automata::meta::strategy::Strategy>::search";
+        assert!(matches_regex(&stack(&[(strategy, NATIVE), ("memchr::memchr", NATIVE)])));
         let v8 = [("Builtins_RegExpPrototypeTest", NATIVE), ("0x1234", NATIVE)];
         assert!(matches_regex(&stack(&v8)));
         let v8 = [("Builtins_RegExpReplace", NATIVE), ("Builtins_Call_ReceiverIsAny", NATIVE)];
@@ -194,6 +198,8 @@ mod tests {
         assert_eq!(fault(&kernel("filemap_fault.cold")), Some("page-cache"));
         assert_eq!(fault(&kernel("folio_wait_bit_common")), None);
         assert_eq!(fault(&stack(&[("handle_userfault", NATIVE)])), None);
+        assert!(waits_for_file(&kernel("balance_dirty_pages")));
+        assert!(!waits_for_file(&kernel("do_swap_page")));
         assert!(reclaims(&kernel("try_to_free_pages")));
         assert!(!reclaims(&stack(&[("try_to_free_pages", NATIVE)])));
     }

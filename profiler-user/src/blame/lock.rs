@@ -1,6 +1,6 @@
 //! Which kind of lock a thread waits for, by its frames, and who has it, by the lock's memory.
 
-use crate::symbolize::Frame;
+use crate::symbolize::{Frame, FrameKind};
 
 /// What a thread waits for in a futex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Waiting {
     Channel,
     /// Another thread that unparks it (`std::thread::park`).
     Unpark,
+    /// The result of what another thread runs.
+    Future,
     /// A lock that notes nobody, or something else.
     Other,
 }
@@ -30,6 +32,7 @@ impl Waiting {
             Self::Join => Some("join"),
             Self::Channel => Some("channel"),
             Self::Unpark => Some("park"),
+            Self::Future => Some("future"),
             Self::GlibcMutex | Self::GlibcRwLock | Self::Other => None,
         }
     }
@@ -42,7 +45,29 @@ pub fn waiting(frames: &[Frame]) -> Waiting {
     /// Frames at the leaf that belong to the wait.
     const NEAR: usize = 24;
     let near = &frames[frames.len().saturating_sub(NEAR)..];
-    near.iter().find_map(|frame| by_name(&frame.function)).unwrap_or(Waiting::Other)
+    near.iter().find_map(by_frame).unwrap_or(Waiting::Other)
+}
+
+fn by_frame(frame: &Frame) -> Option<Waiting> {
+    if frame.kind == FrameKind::Python { in_python(frame) } else { by_name(&frame.function) }
+}
+
+/// CPython's standard library, all of which waits in a plain lock in the end.
+fn in_python(frame: &Frame) -> Option<Waiting> {
+    let file = frame.file.as_deref().filter(|_| !frame.user_code)?;
+    // Before 3.11 a name is without its class.
+    let method = frame.function.rsplit('.').next().unwrap_or_default();
+    if file.ends_with("/concurrent/futures/_base.py") {
+        matches!(method, "result" | "exception" | "wait").then_some(Waiting::Future)
+    } else if file.ends_with("/threading.py") {
+        match method {
+            "join" | "_wait_for_tstate_lock" => Some(Waiting::Join),
+            "wait" | "wait_for" => Some(Waiting::Condvar),
+            _ => None,
+        }
+    } else {
+        (file.ends_with("/queue.py") && matches!(method, "get" | "put")).then_some(Waiting::Channel)
+    }
 }
 
 fn by_name(function: &str) -> Option<Waiting> {
@@ -121,6 +146,27 @@ mod tests {
         let parked = ["app::block_on", "std::thread::functions::park", "Parker::park", "syscall"];
         assert_eq!(kind(&parked), Waiting::Unpark);
         assert_eq!(kind(&["main", "std::sys::sync::mutex::futex::Mutex::lock"]), Waiting::Other);
+    }
+
+    #[test]
+    fn python_s_own_words_say_what_a_plain_lock_is_waited_for() {
+        let python = |function: &str, file: &str, user_code| Frame {
+            file: Some(std::sync::Arc::from(file)),
+            kind: FrameKind::Python,
+            user_code,
+            ..Frame::of_symbol(std::sync::Arc::from(function))
+        };
+        let base = "/usr/lib/python3.11/concurrent/futures/_base.py";
+        let threading = "/usr/lib/python3.11/threading.py";
+        let wait = python("Condition.wait", threading, false);
+        assert_eq!(waiting(&[python("Future.result", base, false), wait.clone()]), Waiting::Future);
+        assert_eq!(
+            waiting(&[python("get", "/usr/lib/python3.9/queue.py", false)]),
+            Waiting::Channel
+        );
+        assert_eq!(waiting(&[python("Thread.join", threading, false)]), Waiting::Join);
+        assert_eq!(waiting(&[wait]), Waiting::Condvar);
+        assert_eq!(waiting(&[python("Queue.get", "/srv/app/queue.py", true)]), Waiting::Other);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) mod words;
 pub use advice::{advise, advise_on_deadlock, advise_on_lock_asleep, advise_without_lock};
 pub use blocker::{NamedStack, blocker};
 pub use detail::{busiest_call, detail};
-pub use doing::reads_file;
+pub use doing::waits_for_file;
 pub use lock::{Waiting, owner_words, waiting};
 pub use outside::outside;
 pub use parts::{NO_NAME, Part, parts};

@@ -154,7 +154,9 @@ fn object(resource: &Resource, class: u32, given: &[u8]) -> Option<String> {
         _ => {
             let path = walked(resource);
             let path = if path.is_empty() { "/".to_owned() } else { path };
-            Some(locked(&path, resource).unwrap_or(path))
+            let on = profiler_common::file_systems::name(object.magic)
+                .map(|name| format!("{path} on {name}"));
+            Some(locked(&path, resource).unwrap_or_else(|| on.unwrap_or(path)))
         }
     }
 }

@@ -69,7 +69,7 @@ impl Stall {
     /// other holds: `holder` then is the thread that was waited for.
     #[must_use]
     pub fn waits_for_a_thread(&self) -> bool {
-        matches!(self.detail, Some("join" | "condvar" | "channel" | "park"))
+        matches!(self.detail, Some("join" | "condvar" | "channel" | "park" | "future"))
     }
 }
 

@@ -41,7 +41,9 @@ pub(super) fn run(config: &LoopsConfig) -> Result<ExitCode, Failure> {
         verbose: config.verbose,
         ..ReportOptions::default()
     };
-    outputs.add_loops(config.format, &options);
+    outputs.add_loops(config.format, &options).map_err(|error| {
+        Failure::new(ExitCode::Failed, format!("standard output can't be written: {error}"))
+    })?;
     let symbolizer = Symbolizer::new(SymbolOptions::default());
     let outcome = super::runtime()?.block_on(watch(
         &settings,

@@ -4,10 +4,9 @@
 
 mod clock;
 mod decode;
+mod event;
 
 pub use clock::Clock;
 pub use clock::monotonic_ns;
-pub use decode::{
-    CaptureEvent, DecodeError, Event, LeafEvent, PythonEvent, SnapshotEvent, StackCopy, TurnEvent,
-    decode,
-};
+pub use decode::{DecodeError, decode};
+pub use event::{CaptureEvent, Event, LeafEvent, PythonEvent, SnapshotEvent, StackCopy, TurnEvent};

@@ -7,14 +7,13 @@
 use std::sync::Arc;
 
 use profiler_common::arch::{UserRegs, is_futex};
-use profiler_common::waits::FUTEX_WORDS;
+use profiler_common::waits::{FUTEX_WORDS, Resource};
 
 use super::found::read_stack;
 use super::kernel_frames;
 use super::pipeline::{Pipeline, Walked, syscall_name};
 use crate::attach::{blocked, proc};
 use crate::blame::{Holder, owner_words, resource_text, waiting};
-use crate::stalls::{Captured, Cause};
 use crate::symbolize::Frame;
 
 /// Threads that are followed from one that waits to one that it waits for.
@@ -46,7 +45,7 @@ pub(super) struct Asked {
     pub(super) nr: i32,
     /// How long it has been asleep.
     pub(super) slept_ns: u64,
-    /// What the call waits for.
+    /// What the call, or the fault, waits for.
     pub(super) resource: Option<String>,
     /// Who holds what it waits for.
     pub(super) holder: Option<Holder>,
@@ -71,11 +70,12 @@ struct Member {
 
 impl Pipeline {
     /// Asks what a sleep is for; `None` if it has ended. `regs_of` gives the registers that another
-    /// thread of the process last went to sleep with.
+    /// thread of the process last went to sleep with, `fault` what the kernel side knows of a page fault.
     pub(super) fn ask(
         &mut self,
         sleep: &Sleep,
         regs_of: &dyn Fn(u32) -> Option<UserRegs>,
+        fault: Option<&Resource>,
     ) -> Option<Asked> {
         let Sleep { pid, tid, regs, .. } = *sleep;
         let before = blocked::sleeps(pid, tid)?;
@@ -85,6 +85,8 @@ impl Pipeline {
         let nr = i32::try_from(regs.syscall()).unwrap_or(-1);
         let resource = if is_futex(regs.syscall()) {
             None
+        } else if nr < 0 {
+            fault.and_then(|fault| resource_text(fault, ""))
         } else {
             let call = syscall_name(nr);
             blocked::resource(pid, tid, &regs, call, sleep.now_ns, sleep.slept_ns)
@@ -191,20 +193,7 @@ impl Pipeline {
     fn frames_of_sleeping(&mut self, pid: u32, tid: u32, regs: &UserRegs) -> Vec<Frame> {
         let user = read_stack(self, pid, regs);
         let stack = Walked { user, kernel: Vec::new(), python: self.python_of_sleeping(pid, tid) };
-        let captured = Captured {
-            id: 0,
-            cause: Cause::Lock,
-            nr: None,
-            total_ns: 1,
-            max_ns: 1,
-            count: 1,
-            leaves: Vec::new(),
-            stack,
-        };
-        let mut named = Vec::new();
-        self.named_stacks(pid, &captured, &mut named);
-        let mut frames = named.pop().map(|one| one.stack.frames).unwrap_or_default();
-        frames.extend(kernel_frames::from_names(&proc::kernel_stack(pid, tid)));
-        frames
+        let kernel = kernel_frames::from_names(&proc::kernel_stack(pid, tid));
+        self.frames_of(pid, None, stack, &kernel)
     }
 }

@@ -5,6 +5,7 @@
 //! - `pipeline`: events to stalls, without the kernel; what a replay runs.
 //! - `walking`: one stack, unwound.
 //! - `naming`: captured stacks to named ones.
+//! - `judging`: the verdict on a stall.
 //! - `watch`: watches from beginning to end: settings, loop, outcome.
 //! - `watcher`: the state of that, and what happens with each event and each period.
 //! - `attaching`: sets the kernel side up and begins where every thread is found.
@@ -21,6 +22,8 @@
 //! - `blocking`: tokio's blocking pool among them.
 //! - `governor`: keeps exact boundaries within their budget.
 //! - `waits`: what a stalled thread waited for, by name.
+//! - `stdout`: standard output that can be given up.
+//! - `ending`: how everything stands, and how it ends.
 //! - `summary`: what is said at the end.
 
 mod asked;
@@ -28,9 +31,11 @@ mod attaching;
 mod blocking;
 mod candidates;
 pub mod command;
+mod ending;
 mod event_stream;
 mod found;
 mod governor;
+mod judging;
 mod kernel_frames;
 mod naming;
 mod nested;
@@ -42,6 +47,7 @@ mod pipeline;
 mod pools;
 mod preparing;
 mod processes;
+mod stdout;
 mod summary;
 mod waits;
 mod walking;

@@ -30,11 +30,13 @@ type Place = (Option<u64>, Option<u32>);
 
 impl Pipeline {
     /// Names one captured stack. Samples that differ in their innermost place become stacks of
-    /// their own; stacks that read the same are one. Returns the place of the last one.
+    /// their own; stacks that read the same are one. `innermost` are frames of the kernel that were not
+    /// captured. Returns the place of the last one.
     pub(super) fn named_stacks(
         &mut self,
         pid: u32,
         captured: &Captured<Walked>,
+        innermost: &[Frame],
         named: &mut Vec<Named>,
     ) -> Option<usize> {
         let Walked { user, kernel, python } = &captured.stack;
@@ -62,7 +64,7 @@ impl Pipeline {
                 (None, _) => Vec::new(),
             };
             let mut frames = merge(&native, &calls);
-            frames.extend(kernel.iter().cloned());
+            frames.extend(kernel.iter().chain(innermost).cloned());
             let call = captured.nr.map(syscall_name);
             let task = python.as_ref().map(|python| python.task.clone()).unwrap_or_default();
             let collecting = python.as_ref().is_some_and(|python| python.collecting);
@@ -96,6 +98,29 @@ impl Pipeline {
             });
         }
         last
+    }
+
+    /// Frames of a thread by itself, root to leaf, the kernel's last.
+    pub(super) fn frames_of(
+        &mut self,
+        pid: u32,
+        nr: Option<i32>,
+        stack: Walked,
+        innermost: &[Frame],
+    ) -> Vec<Frame> {
+        let captured = Captured {
+            id: 0,
+            cause: Cause::Lock,
+            nr,
+            total_ns: 1,
+            max_ns: 1,
+            count: 1,
+            leaves: Vec::new(),
+            stack,
+        };
+        let mut named = Vec::new();
+        self.named_stacks(pid, &captured, innermost, &mut named);
+        named.pop().map(|one| one.stack.frames).unwrap_or_default()
     }
 
     /// Names native frames, each as a group of its own, in the order in which they are given.

@@ -1,9 +1,9 @@
-//! Where loops park, and waits for other epoll instances inside of their turns.
+//! Where loops park, and waits for other epoll instances or rings inside of their turns.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use profiler_common::arch::{SYS_IO_URING_ENTER, UserRegs, park_class};
+use profiler_common::arch::{UserRegs, park_class};
 use profiler_common::config::{EPOLL_KEY, FUTEX_LOCK, FUTEX_PARK, FutexKey};
 use profiler_common::turn::{PARK_EPOLL, Phase};
 
@@ -31,7 +31,8 @@ const NEAR: usize = 4;
 #[derive(Debug, Clone)]
 struct Home {
     pid: u32,
-    epoll: u32,
+    /// Which epoll instance or ring: [`UserRegs::park_place`].
+    place: u32,
     /// From the poll on.
     calls: Vec<Call>,
 }
@@ -46,22 +47,17 @@ impl Homes {
     }
 }
 
-/// Whether a system call waits for an epoll instance.
-fn is_epoll(nr: i64) -> bool {
-    park_class(nr) == PARK_EPOLL && nr != SYS_IO_URING_ENTER
-}
-
 impl Pipeline {
     /// Takes note of where a thread parks that sleeps with these registers; whether that is news. Of
     /// several places the outermost is its home.
     fn learn_home(&mut self, pid: u32, tid: u32, regs: &UserRegs) -> bool {
-        let epoll = regs.arg0() as u32;
+        let place = regs.park_place();
         let is_outer = self.homes.0.get(&tid).is_none_or(|known| {
             let sp = known.calls.first().map_or(0, |poll| poll.sp);
-            known.epoll != epoll && (regs.sp() > sp || !proc::is_epoll(pid, known.epoll))
+            known.place != place && (regs.sp() > sp || !proc::is_polled(pid, known.place))
         });
         let Some(sleeps) = blocked::sleeps(pid, tid).filter(|_| is_outer) else { return false };
-        if !is_epoll(regs.syscall()) || !blocked::is_blocked(pid, tid, regs) {
+        if park_class(regs.syscall()) != PARK_EPOLL || !blocked::is_blocked(pid, tid, regs) {
             return false;
         }
         let stack = read_stack(self, pid, regs);
@@ -69,7 +65,7 @@ impl Pipeline {
             return false;
         }
         let calls = self.calls(pid, &stack);
-        self.homes.0.insert(tid, Home { pid, epoll, calls });
+        self.homes.0.insert(tid, Home { pid, place, calls });
         true
     }
 
@@ -121,7 +117,7 @@ impl Pipeline {
         let sleeps = |one: &&Captured<Walked>| one.cause == Cause::Syscall;
         let longest = raw.stacks.iter().filter(sleeps).max_by_key(|one| one.total_ns)?;
         let most = longest.total_ns.saturating_mul(2) > raw.ledger.get(Cause::Syscall);
-        let parks = most && longest.nr.is_some_and(|nr| is_epoll(i64::from(nr)));
+        let parks = most && longest.nr.is_some_and(|nr| park_class(i64::from(nr)) == PARK_EPOLL);
         (parks && !self.is_inside(raw.tid, &longest.stack.user)).then_some(longest.total_ns)
     }
 
@@ -146,7 +142,7 @@ impl Watcher<'_> {
         let stack = self.pipeline.walk(tgid, &capture.regs, &capture.stack);
         // Only a loop that still has the instance it parks in can be waited in.
         let home = self.pipeline.homes.0.get(&tid);
-        let lasts = home.is_some_and(|home| proc::is_epoll(home.pid, home.epoll));
+        let lasts = home.is_some_and(|home| proc::is_polled(home.pid, home.place));
         if lasts && self.pipeline.is_inside(tid, &stack) {
             self.inside.push((FutexKey { address, tgid, tid }, Instant::now()));
             FUTEX_LOCK
@@ -189,7 +185,7 @@ impl Watcher<'_> {
                 && self.pipeline.learn_home(pid, tid, &regs)
             {
                 // What was answered without knowing this is asked again, but for where it is.
-                let here = EPOLL_KEY | regs.arg0() & u64::from(u32::MAX);
+                let here = EPOLL_KEY | u64::from(regs.park_place());
                 let old = |key: &mut FutexKey| key.tid == tid && key.address != here;
                 for key in self.parks.extract_if(.., old) {
                     self.kernel.forget_futex(key);

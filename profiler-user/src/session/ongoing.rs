@@ -87,8 +87,14 @@ impl Watcher<'_> {
             now_ns,
             slept_ns: now_ns.saturating_sub(state.mark_ns),
         };
+        self.ask_of(&sleep)
+    }
+
+    fn ask_of(&mut self, sleep: &Sleep) -> Option<Asked> {
+        let faults = sleep.regs.syscall() < 0;
+        let fault = if faults { self.kernel.fault(sleep.tid) } else { None };
         let regs_of = |tid| last_sleep(&self.kernel, &self.found_asleep, tid);
-        self.pipeline.ask(&sleep, &regs_of)
+        self.pipeline.ask(sleep, &regs_of, fault.as_deref())
     }
 
     /// Tells of stalls that still last: after 1 s, 2 s, 4 s …, or all of them at the end.
@@ -139,8 +145,7 @@ impl Watcher<'_> {
                 && (now >= due || all)
             {
                 due = stuck.start_ns + next_age(raw.duration_ns);
-                let regs_of = |tid| last_sleep(&self.kernel, &self.found_asleep, tid);
-                let asked = self.pipeline.ask(&stuck.sleep(now), &regs_of);
+                let asked = self.ask_of(&stuck.sleep(now));
                 if let Some(stall) = self.pipeline.stuck(raw, stuck.kernel(), asked.as_ref()) {
                     self.report(&stall)?;
                 }

@@ -4,14 +4,23 @@ use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
+use super::stdout::Stdout;
 use crate::aggregate::{LoopSummary, Summary};
 use crate::blame::Stall;
 use crate::record::{Checkpoint, RollingFile};
 use crate::report::{Format, LoopTable, Report, ReportOptions, create};
 
+const STDOUT: &str = "standard output";
+
 struct Output {
     report: Box<dyn Report>,
     out: Box<dyn Write>,
+    /// Where it goes, for who reads of a failure.
+    name: String,
+}
+
+fn stdout() -> io::Result<Box<dyn Write>> {
+    Ok(Box::new(BufWriter::new(Stdout::open()?)))
 }
 
 /// The reports of one run.
@@ -46,11 +55,13 @@ impl Outputs {
         options: &ReportOptions,
         path: Option<&Path>,
     ) -> io::Result<()> {
-        let out: Box<dyn Write> = match path {
-            Some(path) => Box::new(BufWriter::new(File::create(path)?)),
-            None => Box::new(io::stdout()),
-        };
-        self.push(format, options, out);
+        match path {
+            Some(path) => {
+                let out = Box::new(BufWriter::new(File::create(path)?));
+                self.push(format, options, out, path.display().to_string());
+            }
+            None => self.push(format, options, stdout()?, STDOUT.to_owned()),
+        }
         Ok(())
     }
 
@@ -69,13 +80,13 @@ impl Outputs {
             return self.add(Format::Recording, options, Some(path));
         }
         let file = RollingFile::create(path, options.start.clone(), bound)?;
-        self.push(Format::Recording, options, Box::new(file));
+        self.push(Format::Recording, options, Box::new(file), path.display().to_string());
         Ok(())
     }
 
-    fn push(&mut self, format: Format, options: &ReportOptions, out: Box<dyn Write>) {
+    fn push(&mut self, format: Format, options: &ReportOptions, out: Box<dyn Write>, name: String) {
         self.keep_time |= format.keeps_time();
-        self.outputs.push(Output { report: create(format, options), out });
+        self.outputs.push(Output { report: create(format, options), out, name });
     }
 
     /// Whether [`checkpoint`](Self::checkpoint) is of use.
@@ -85,12 +96,16 @@ impl Outputs {
     }
 
     /// Adds a report of the loops alone, to standard output.
-    pub fn add_loops(&mut self, format: Format, options: &ReportOptions) {
+    ///
+    /// # Errors
+    /// There is no standard output.
+    pub fn add_loops(&mut self, format: Format, options: &ReportOptions) -> io::Result<()> {
         let report: Box<dyn Report> = match format {
             Format::Json => create(Format::Json, options),
             _ => Box::new(LoopTable::new(options.clone())),
         };
-        self.outputs.push(Output { report, out: Box::new(io::stdout()) });
+        self.outputs.push(Output { report, out: stdout()?, name: STDOUT.to_owned() });
+        Ok(())
     }
 
     /// Tells of a stall.
@@ -137,11 +152,15 @@ impl Outputs {
         &mut self,
         mut tell: impl FnMut(&mut dyn Report, &mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        for Output { report, out } in &mut self.outputs {
+        for Output { report, out, name } in &mut self.outputs {
             let told = tell(&mut **report, &mut **out).and_then(|()| out.flush());
             match told {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => self.closed = true,
-                result => result?,
+                Err(error) => {
+                    let message = format!("{name} can't be written: {error}");
+                    return Err(io::Error::new(error.kind(), message));
+                }
+                Ok(()) => {}
             }
         }
         Ok(())

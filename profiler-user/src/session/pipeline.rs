@@ -6,19 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
-use crate::blame::{
-    Boundary, Runtime, Stall, advise, advise_on_deadlock, advise_on_lock_asleep,
-    advise_without_lock, blocker, busiest_call, detail, parts,
-};
+use crate::blame::{Runtime, Stall};
 use crate::events::{CaptureEvent, Clock, Event, PythonEvent, TurnEvent};
-use crate::runtimes::{NamedPythonStack, PythonFrames, handed_off};
+use crate::runtimes::{NamedPythonStack, PythonFrames};
 use crate::session::asked::Asked;
-use crate::session::kernel_frames;
-use crate::session::naming::{Named, collecting, task_of};
 use crate::session::nested::Homes;
-use crate::session::not_stalls::{NotStalls, Park, without_park};
+use crate::session::not_stalls::NotStalls;
 use crate::session::processes::Processes;
-use crate::session::waits::mapped_file;
 use crate::stalls::{Assembler, Captured, Cause, LeafUse, RawStall, TurnWaits, WaitNotes};
 use crate::symbolize::Symbolizer;
 use crate::unwind::{StackEnd, Unwinder, UnwoundStack};
@@ -40,8 +34,8 @@ pub struct Walked {
 /// Everything between the events and the report.
 #[derive(Debug)]
 pub struct Pipeline {
-    clock: Clock,
-    threshold_ns: u64,
+    pub(super) clock: Clock,
+    pub(super) threshold_ns: u64,
     assembler: Assembler<Walked>,
     waits: WaitNotes<Walked>,
     /// Stalls of threads that have not proved to be loops, by thread.
@@ -118,7 +112,8 @@ impl Pipeline {
                 None
             }
             Event::Holder { waiter, capture } => {
-                let stack = self.captured(capture, None).stack;
+                let python = self.python_frames.remove(&capture.tid);
+                let stack = self.captured(capture, python).stack;
                 self.waits.holder(*waiter, capture.turn, capture.tid, stack);
                 None
             }
@@ -198,7 +193,7 @@ impl Pipeline {
         {
             add_first_sleep(&mut raw, found);
         }
-        self.stall(raw, &waits, None)
+        self.stall(raw, &waits, None, &[])
     }
 
     /// A stall from the kernel side's own state: one that still lasts, or that is known here, though not
@@ -224,7 +219,7 @@ impl Pipeline {
         if let Some(found) = self.found_asleep.get(&event.tid).filter(|_| raw.at_attach) {
             add_first_sleep(&mut raw, found.clone());
         }
-        self.stall(raw, &TurnWaits::default(), asked)
+        self.stall(raw, &TurnWaits::default(), asked, &[])
     }
 
     fn captured(
@@ -257,131 +252,6 @@ impl Pipeline {
             leaves: Vec::new(),
             stack: Walked { user, kernel: capture.kernel.clone(), python },
         }
-    }
-
-    /// The verdict on a stall; `None` if it turns out to be none.
-    fn stall(
-        &mut self,
-        raw: RawStall<Walked>,
-        waits: &TurnWaits<Walked>,
-        asked: Option<&Asked>,
-    ) -> Option<Stall> {
-        let process = self.processes.get(raw.tgid, &mut self.symbolizer);
-        let without_lock = process.python.as_ref().is_some_and(|python| !python.has_lock());
-        let runtime = process.runtime;
-        let waiting = waits.waits.as_ref().map(|waits| waits.lock.stack);
-        let mut named: Vec<Named> = Vec::new();
-        for captured in &raw.stacks {
-            let at = self.named_stacks(raw.tgid, captured, &mut named);
-            if captured.cause == Cause::Lock
-                && Some(captured.id) == waiting
-                && let Some(one) = at.and_then(|at| named.get_mut(at))
-                && one.stack.holder.is_none()
-            {
-                one.stack.holder = self.holder(&raw, waits, &one.stack);
-            }
-            if let Some(asked) = asked.filter(|asked| asked.stack == captured.id)
-                && let Some(one) = at.and_then(|at| named.get_mut(at))
-                && one.stack.holder.is_none()
-            {
-                one.stack.holder.clone_from(&asked.holder);
-                one.stack.candidates.clone_from(&asked.candidates);
-            }
-            if captured.cause == Cause::Fault
-                && let Some(one) = at.and_then(|at| named.get_mut(at))
-                && one.stack.resource.is_none()
-            {
-                one.stack.resource = mapped_file(waits, captured.id, &one.stack);
-            }
-        }
-        if runtime.runtime == Runtime::Tokio {
-            let elsewhere = handed_off(named.iter().map(|one| &one.stack));
-            // Whether it had the CPU meanwhile concerned nobody either.
-            let own = raw.duration_ns.saturating_sub(raw.ledger.get(Cause::Runqueue));
-            if elsewhere > 0 && own.saturating_sub(elsewhere) < self.threshold_ns {
-                if !raw.ongoing {
-                    self.not_stalls.add_handed_off(raw.tid, raw.duration_ns);
-                }
-                return None;
-            }
-        }
-        named.sort_by_key(|one| std::cmp::Reverse(one.stack.total_ns));
-        let cause = raw.ledger.largest();
-        let tasks: Vec<_> = named.iter().map(|one| task_of(runtime.runtime, one)).collect();
-        let collecting = collecting(cause, &named);
-        let (stacks, calls): (Vec<_>, Vec<_>) =
-            named.into_iter().map(|one| (one.stack, one.call)).unzip();
-        if let Some((slept_in, park_ns)) = self.hidden_park(&raw, &stacks, runtime) {
-            if raw.ongoing {
-                // It has not been counted yet.
-                return None;
-            }
-            let rest = without_park(&raw, slept_in, park_ns, self.threshold_ns);
-            let rest_is_stall = rest.is_some();
-            let park = Park { turn_ns: raw.duration_ns, slept_in, park_ns, rest_is_stall };
-            self.not_stalls.add_park(raw.tid, park, self.threshold_ns);
-            return rest.and_then(|rest| self.stall(rest, waits, None));
-        }
-        let syscalls = self.slept_in(&raw, waits, asked);
-        let circle = asked.filter(|_| cause == Cause::Lock).map(|asked| &asked.circle[..]);
-        let deadlock = circle.and_then(advise_on_deadlock);
-        let of_gil = stacks.iter().filter(|stack| cause == Cause::Gil && stack.cause == cause);
-        let sleeper = of_gil.filter_map(|stack| stack.holder.as_ref()?.asleep_in).next();
-        let detail = if deadlock.is_some() {
-            Some("deadlock")
-        } else {
-            detail(cause, &raw.ledger, &stacks, &calls, &syscalls, collecting)
-        };
-        let runtime = runtime.runtime;
-        let busiest = busiest_call(&raw.ledger, &stacks);
-        let computes = cause == Cause::Cpu && detail.is_none() && busiest.is_none();
-        let special = deadlock
-            .or_else(|| sleeper.map(advise_on_lock_asleep))
-            .or_else(|| (computes && without_lock).then(|| advise_without_lock(runtime)));
-        // Of the heaviest stack of the cause: they come heaviest first.
-        let heaviest = stacks.iter().position(|stack| stack.cause == cause);
-        let heaviest = heaviest.or((runtime == Runtime::Tokio).then_some(0));
-        let task = heaviest.and_then(|at| tasks.get(at).cloned().flatten());
-        Some(Stall {
-            start_unix_ns: self.clock.unix_ns(raw.start_ns),
-            duration_ns: raw.duration_ns,
-            ongoing: raw.ongoing,
-            at_attach: raw.at_attach,
-            pid: raw.tgid,
-            tid: raw.tid,
-            thread: self.processes.thread_name(raw.tgid, raw.tid),
-            runtime,
-            ledger: raw.ledger,
-            cause,
-            detail,
-            boundary: if raw.exact { Boundary::Exact } else { Boundary::UpperBound },
-            kernel_share: raw.kernel_share,
-            blocker: blocker(cause, detail, &raw.ledger, &stacks),
-            advice: special.or_else(|| advise(cause, detail, runtime, &syscalls, busiest)),
-            parts: parts(&raw.ledger, &stacks, &tasks, runtime != Runtime::Tokio),
-            syscalls,
-            stacks,
-            ready_sockets: raw.ready_sockets,
-            outside: self.outside(cause, raw.tgid, waits),
-            task,
-        })
-    }
-
-    /// A stall of a thread that was stuck before stallscope attached and has not run since.
-    pub(super) fn stuck(
-        &mut self,
-        mut raw: RawStall<Walked>,
-        kernel: &[String],
-        asked: Option<&Asked>,
-    ) -> Option<Stall> {
-        raw.at_attach = true;
-        raw.ongoing = true;
-        let mut stall = self.stall(raw, &TurnWaits::default(), asked)?;
-        let frames = kernel_frames::from_names(kernel);
-        for stack in &mut stall.stacks {
-            stack.frames.extend(frames.iter().cloned());
-        }
-        Some(stall)
     }
 }
 

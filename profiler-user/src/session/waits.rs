@@ -8,7 +8,7 @@ use super::asked::Asked;
 use super::pipeline::{Pipeline, Walked, syscall_name};
 use crate::attach::cgroup;
 use crate::blame::{
-    Holder, Outside, Stack, SyscallUse, outside, owner_words, reads_file, resource_text, waiting,
+    Holder, Outside, Stack, SyscallUse, outside, owner_words, resource_text, waiting,
 };
 use crate::stalls::{Cause, RawStall, TurnWaits};
 use crate::symbolize::printable;
@@ -57,20 +57,13 @@ impl Pipeline {
         let released = waits.holder.as_ref();
         let tid = owner.or_else(|| released.map(|(tid, _)| *tid))?;
         let frames = match released {
-            Some((by, walked)) if *by == tid => self.frames(raw.tgid, walked),
+            Some((by, walked)) if *by == tid => self.frames_of(raw.tgid, None, walked.clone(), &[]),
             _ => Vec::new(),
         };
         let waker = &lock.waker.who;
         let thread =
             if waker.tid == tid { comm(waker) } else { self.processes.thread_name(raw.tgid, tid) };
         Some(Holder { tid, thread, asleep_in: None, frames })
-    }
-
-    /// Frames of a thread, root to leaf, the kernel's last.
-    fn frames(&mut self, pid: u32, walked: &Walked) -> Vec<crate::symbolize::Frame> {
-        let mut frames = self.user_frames(pid, &walked.user);
-        frames.extend(self.kernel(&walked.kernel));
-        frames
     }
 
     /// Who kept a process from running.
@@ -89,11 +82,7 @@ impl Pipeline {
 }
 
 /// The file behind the mapping that a fault waited for. `id` is the number of its stack.
-pub(super) fn mapped_file(waits: &TurnWaits<Walked>, id: u32, stack: &Stack) -> Option<String> {
-    // What is swapped in was read from a file once, and is not now.
-    if !reads_file(stack) {
-        return None;
-    }
+pub(super) fn mapped_file(waits: &TurnWaits<Walked>, id: u32) -> Option<String> {
     let of_stack = |resource: &&Resource| resource.nr < 0 && resource.args[0] == u64::from(id);
     resource_text(waits.resources.iter().find(of_stack)?, "")
 }

@@ -11,6 +11,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::outputs::Outputs;
+use super::stdout::note_signals;
 use super::watcher::Watcher;
 use crate::aggregate::{Ended, Summary};
 use crate::attach::KernelError;
@@ -89,6 +90,7 @@ pub async fn watch(
     outputs: &mut Outputs,
     attached: impl FnOnce(),
 ) -> Result<Outcome, WatchError> {
+    note_signals();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (pids, mut child) = match subject {

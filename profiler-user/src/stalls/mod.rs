@@ -4,8 +4,10 @@
 
 mod assemble;
 mod ledger;
+mod raw;
 mod waits;
 
-pub use assemble::{Assembler, Captured, LeafUse, RawStall, SleptIn};
+pub use assemble::Assembler;
 pub use ledger::{Cause, Ledger};
+pub use raw::{Captured, LeafUse, RawStall, SleptIn};
 pub use waits::{TurnWaits, WaitNotes};

@@ -125,17 +125,35 @@ impl Tasks {
 
 /// A C program of `fixtures/c`, by its name without `.c`.
 pub(crate) fn c(name: &str) -> PathBuf {
+    compiled(name, "c", "cc", &[])
+}
+
+/// A C++ program of `fixtures/c`, by its name without `.cpp`.
+pub(crate) fn cxx(name: &str) -> PathBuf {
+    compiled(name, "cpp", "c++", &["-std=c++20", "-lre2"])
+}
+
+fn compiled(name: &str, extension: &str, compiler: &str, flags: &[&str]) -> PathBuf {
     static COMPILER: Mutex<()> = Mutex::new(());
     let _one_at_a_time = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
     let binary = built().join("c").join(name);
-    let source = sources().join("c").join(name).with_extension("c");
-    let headers = ["c/truth.h", "c/rows.h"].map(|header| sources().join(header));
+    let source = sources().join("c").join(name).with_extension(extension);
+    let headers = ["c/truth.h", "c/rows.h", "c/slow_files.h"].map(|header| sources().join(header));
     let is_new = headers.iter().chain([&source]).all(|file| is_newer(&binary, file));
     if given().is_none() && !is_new {
         std::fs::create_dir_all(built().join("c")).expect("target is writable");
-        run(Command::new("cc").args(["-O2", "-g", "-pthread", "-o"]).arg(&binary).arg(&source));
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-g", "-pthread", "-o"]).arg(&binary).arg(&source);
+        run(command.args(flags));
     }
     binary
+}
+
+/// The program of `fixtures/crate-causes`, whose causes are other people's crates.
+pub(crate) fn crate_causes() -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| build("crate-causes", &["--release"], ""));
+    built().join("release/crate-causes")
 }
 
 /// A Rust program of one file in `fixtures/rust`, by its name without `.rs`.
@@ -144,7 +162,9 @@ pub(crate) fn rust(name: &str) -> PathBuf {
     let _one_at_a_time = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
     let binary = built().join("rust").join(name);
     let source = sources().join("rust").join(name).with_extension("rs");
-    if given().is_none() && !is_newer(&binary, &source) {
+    let rows = sources().join("rust/rows.rs");
+    let is_new = [&source, &rows].iter().all(|file| is_newer(&binary, file));
+    if given().is_none() && !is_new {
         std::fs::create_dir_all(built().join("rust")).expect("target is writable");
         let flags = ["--edition", "2024", "-O", "-g", "-o"];
         run(Command::new("rustc").args(flags).arg(&binary).arg(&source));
@@ -245,10 +265,12 @@ fn all_fixtures_build() {
         "process_causes",
         "regex_causes",
         "memory_causes",
+        "nested_causes",
+        "storage_causes",
         "slow_fuse",
     ];
     for name in programs {
         assert!(c(name).is_file(), "{name}");
     }
-    assert!(rust("rust_causes").is_file());
+    assert!(rust("rust_causes").is_file() && crate_causes().is_file());
 }

@@ -26,6 +26,16 @@ impl Group {
         group
     }
 
+    /// A group of the controller's own hierarchy (version 1).
+    pub(crate) fn of_hierarchy(controller: &str, file: &str) -> Option<Self> {
+        let group =
+            Self::make(Path::new("/sys/fs/cgroup").join(controller), controller, file, true);
+        if group.is_none() {
+            skip(&format!("no control group with {controller} of its own can be made here"));
+        }
+        group
+    }
+
     /// A group of the unified hierarchy (version 2).
     pub(crate) fn unified(controller: &str, file: &str) -> Option<Self> {
         let group = Self::make_unified(controller, file);

@@ -10,9 +10,12 @@ use crate::group::Group;
 use crate::process::Process;
 use crate::pythons::{Python, pythons};
 use crate::stallscope::Watch;
-use crate::waits::{BLANK, Row, Running, begin, check_all};
+use crate::swap::Swap;
+use crate::waits::{BLANK, Row, Running, begin, check_all, check_running};
 
 const INSIDE: Row = Row { program: "kernel_causes", ..BLANK };
+
+const ENGINE: Row = Row { cause: "cpu", detail: Some("regex"), ..BLANK };
 
 #[test]
 fn time_that_the_kernel_takes_for_a_call_is_that_call_s_and_not_the_program_s() {
@@ -46,7 +49,7 @@ fn a_fault_is_told_with_who_provides_the_memory_and_a_slow_file_with_its_path() 
         },
     ];
     if Path::new("/dev/fuse").exists() {
-        let file = "{folder}/slow/file";
+        let (file, open_file) = ("{folder}/slow/file", "{folder}/slow/file on fuse");
         rows.extend([
             Row { name: "stat", resource: Some(("newfstatat", file)), ..INSIDE },
             Row { name: "open", resource: Some(("openat", file)), ..INSIDE },
@@ -57,13 +60,26 @@ fn a_fault_is_told_with_who_provides_the_memory_and_a_slow_file_with_its_path() 
                 resource: Some(("execve", file)),
                 ..INSIDE
             },
-            Row { name: "read", resource: Some(("pread64", file)), ..INSIDE },
-            Row { name: "fsync", detail: Some("fsync"), resource: Some(("fsync", file)), ..INSIDE },
+            Row { name: "read", resource: Some(("pread64", open_file)), ..INSIDE },
+            Row {
+                name: "fsync",
+                detail: Some("fsync"),
+                resource: Some(("fsync", open_file)),
+                ..INSIDE
+            },
+            // More is written than it takes: it, and not only the file, is what holds the writer up.
+            Row {
+                program: "storage_causes",
+                name: "writeback",
+                detail: Some("writeback"),
+                resource: Some(("pwrite64", open_file)),
+                ..BLANK
+            },
             Row {
                 name: "mapped",
                 cause: "fault",
                 detail: Some("page-cache"),
-                mapped: Some(file),
+                mapped: Some(open_file),
                 ..INSIDE
             },
         ]);
@@ -92,6 +108,28 @@ fn a_group_over_its_limit_of_memory_is_held_up_by_reclaim() {
     }
 }
 
+/// Where the kernel swaps, in a group that is too small for what it has: there is room again when the
+/// program begins, so that nothing but the way back is waited for.
+#[test]
+fn memory_that_was_swapped_out_is_waited_for_as_such() {
+    let Some(_turn) = enter() else { return };
+    let files = ("memory.limit_in_bytes", "memory.max");
+    let Some(group) = Group::of_either("memory", files.0, files.1) else { return };
+    let Some(swap) = Swap::on() else { return };
+    // A quick disk is asked for longer than it takes to answer: it gets a speed limit.
+    let Some(slow) = Group::of_hierarchy("blkio", "blkio.throttle.read_iops_device") else {
+        return;
+    };
+    let limit = |bytes| group.write(if group.old { files.0 } else { files.1 }, bytes);
+    limit("16M");
+    let running = [Running::start_in(&group, "storage_causes", "swap")];
+    limit("256M");
+    slow.write("blkio.throttle.read_iops_device", &format!("{} 100", swap.disk()));
+    slow.add(&running[0].process);
+    let row = Row { program: "storage_causes", name: "swap", ..BLANK };
+    check_running(&[Row { cause: "fault", detail: Some("swap"), ..row }], &running);
+}
+
 /// Whether a shared library can be loaded.
 fn has_library(name: &std::ffi::CStr) -> bool {
     // SAFETY: a string that ends; the library's own start-up code is trusted.
@@ -106,9 +144,17 @@ fn has_library(name: &std::ffi::CStr) -> bool {
 fn a_regular_expression_that_backtracks_in_pcre_is_told_as_one() {
     let Some(_turn) = enter() else { return };
     if has_library(c"libpcre2-8.so.0") {
-        let pcre = Row { program: "regex_causes", name: "pcre", cause: "cpu", ..BLANK };
-        check_all(&[Row { detail: Some("regex"), ..pcre }]);
+        check_all(&[Row { program: "regex_causes", name: "pcre", ..ENGINE }]);
     }
+}
+
+#[test]
+fn a_regular_expression_of_c_plus_plus_is_told_as_one_whichever_engine_it_has() {
+    let Some(_turn) = enter() else { return };
+    if !Path::new("/usr/include/re2/re2.h").exists() {
+        return skip("no re2 here");
+    }
+    check_all(&["std", "re2"].map(|name| Row { program: "cxx_causes", name, ..ENGINE }));
 }
 
 /// Its engine's functions are no symbols that a library would have to keep: stripped builds have none, and

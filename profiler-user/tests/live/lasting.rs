@@ -1,8 +1,9 @@
 //! Stalls that still last: what is waited for, who makes it wait, and circles of those.
 
+use std::path::Path;
 use std::time::Duration;
 
-use crate::gate::{enter, has_programs, patience};
+use crate::gate::{enter, has_programs, patience, skip};
 use crate::report::{Report, Stall};
 use crate::waits::{Running, begin, matches};
 
@@ -13,7 +14,7 @@ const FOR_EVER: Duration = Duration::from_secs(600);
 type Lasting =
     (&'static str, Option<(&'static str, &'static str)>, Option<(&'static str, &'static str)>);
 
-const ROWS: [Lasting; 12] = [
+const ROWS: [Lasting; 13] = [
     ("pipe", Some(("read", "pipe *")), None),
     ("fifo", Some(("openat", "{folder}/fifo")), None),
     ("hostile", Some(("openat", "{folder}/xxxx*forged/fifo[31m")), None),
@@ -25,6 +26,7 @@ const ROWS: [Lasting; 12] = [
     ("sleep", Some(("clock_nanosleep", "600s asked for")), None),
     ("flock", Some(("flock", "{folder}/lockfile locked by pid {helper} (lock-holder)")), None),
     ("mutex", None, Some(("mutex-holder", "hold_mutex"))),
+    ("rwlock", None, Some(("rwlock-writer", "write_locked"))),
     ("join", None, Some(("short-lived", "end_late"))),
 ];
 
@@ -33,7 +35,9 @@ fn lasting<'a>(report: &'a Report, running: &Running) -> &'a Stall {
     let pid = u64::from(running.process.pid());
     let mut stalls = report.stalls.iter().filter(|stall| stall.ongoing && stall.pid == pid);
     let stall = stalls.next_back();
-    stall.unwrap_or_else(|| panic!("no stall of {pid} lasts: {report:#?}"))
+    let stall = stall.unwrap_or_else(|| panic!("no stall of {pid} lasts: {report:#?}"));
+    stall.check_others(&stall.cause);
+    stall
 }
 
 fn check_holder(stall: &Stall, running: &Running, thread: &str, function: &str) {
@@ -71,6 +75,32 @@ fn a_wait_that_lasts_is_told_with_what_it_is_for_and_who_makes_it_wait() {
             None => assert!(stall.stacks.iter().all(|stack| stack.holder.is_none()), "{stall:#?}"),
         }
         assert_ne!(stall.detail.as_deref(), Some("deadlock"), "{stall:#?}");
+    }
+}
+
+/// By one who does not ask the file system either: the answer would not come.
+#[test]
+fn a_file_system_that_hangs_is_told_with_the_file_while_it_does() {
+    let Some(_turn) = enter() else { return };
+    if !Path::new("/dev/fuse").exists() {
+        return skip("no /dev/fuse: slow files can't be made");
+    }
+    let running = ["read", "mapped"].map(|row| Running::of("kernel_causes", row, FOR_EVER));
+    let mut seen_to_begin = true;
+    for _ in 0..2 {
+        // The second one finds them as they are.
+        let watch = begin(&running);
+        std::thread::sleep(patience(1));
+        let report = watch.stop();
+        let [read, mapped] = [0, 1].map(|at: usize| lasting(&report, &running[at]));
+        let file = running[0].fill_in("{folder}/slow/file on fuse", 0);
+        assert_eq!(read.syscalls[0].resource.as_deref(), Some(&*file), "{read:#?}");
+        let file = running[1].fill_in("{folder}/slow/file on fuse", 0);
+        let told = (&*mapped.cause, mapped.detail.as_deref());
+        assert_eq!(told, ("fault", Some("page-cache")), "{mapped:#?}");
+        assert_eq!(mapped.stack().resource.as_deref(), Some(&*file), "{mapped:#?}");
+        assert_eq!([read, mapped].map(|one| one.at_attach), [!seen_to_begin; 2], "{report:#?}");
+        seen_to_begin = false;
     }
 }
 

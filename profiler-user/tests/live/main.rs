@@ -18,11 +18,13 @@
 //! | `scenarios.rs` | asyncio's ways to stall and their harmless look-alikes, each on every CPython |
 //! | `runtimes.rs` | nginx, CPython's asyncio, Node: loops found and stalls measured |
 //! | `waits.rs` | what was waited for, and who made it wait: one row for each kind |
+//! | `words.rs` | what is waited for in Python's words, and who ended the wait |
 //! | `inside.rs` | what the kernel did for a thread, or waited for: forks, faults, slow files |
 //! | `lasting.rs` | stalls that still last, deadlocks among them |
 //! | `outside.rs` | who kept a process from running: hogs, quotas, signals, debuggers, the freezer |
 //! | `quiet.rs` | healthy programs: nothing is reported |
 //! | `lifecycle.rs` | targets and profilers that come and go; exit codes |
+//! | `stdout.rs` | standard output that is closed, full or goes nowhere |
 //! | `recording.rs` | a recording of a real session, also of a killed profiler |
 //!
 //! The rest is the harness:
@@ -31,6 +33,7 @@
 //! |---|---|
 //! | `gate.rs` | privileges, turn-taking, visible skips, slower machines |
 //! | `group.rs` | control groups of a test's own |
+//! | `swap.rs` | swap of a test's own |
 //! | `fixtures.rs` | builds the programs under `tests/fixtures` and starts them |
 //! | `pythons.rs` | the interpreters that there are |
 //! | `process.rs` | child processes that never outlive their test, and their output |
@@ -56,6 +59,7 @@ mod pythons;
 mod report;
 mod service;
 mod stallscope;
+mod swap;
 mod truth;
 mod upstream;
 
@@ -76,6 +80,8 @@ mod recording;
 mod redis;
 mod runtimes;
 mod scenarios;
+mod stdout;
 mod tasks;
 mod tokio;
 mod waits;
+mod words;

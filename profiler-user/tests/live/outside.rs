@@ -1,7 +1,7 @@
 //! Who kept a process from running, from outside of it: no line of its code is to blame.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::fixtures::{c, start_c};
 use crate::gate::{enter, patience};
@@ -27,6 +27,7 @@ fn check(stall: &Stall, what: &str, who: &str) {
     assert_eq!(outside.what, what, "{stall:#?}");
     assert!(outside.who.contains(who), "{who}: {stall:#?}");
     assert!(stall.blocker.is_none(), "{stall:#?}");
+    stall.check_others(&stall.cause);
     let advice = stall.advice.as_deref().unwrap_or_default();
     assert!(advice.starts_with("not your code"), "{stall:#?}");
 }
@@ -39,14 +40,16 @@ fn who_stops_or_starves_a_process_from_outside_is_named_and_no_line_is() {
     let freezer = Group::of_either("freezer", "freezer.state", "cgroup.freeze");
     let [stopped, traced, frozen, starved, limited] =
         ["idle", "idle", "idle", "hog", "compute"].map(Running::start);
+    let asleep = Running::of("causes", "sleep", Duration::from_millis(400));
     if let Some(quota) = &quota {
         limit(quota, &limited);
     }
     if let Some(freezer) = &freezer {
         freezer.add(&frozen.process);
     }
-    let pids: Vec<String> =
-        [&traced, &frozen, &starved, &limited].map(|one| one.process.pid().to_string()).into();
+    let pids: Vec<String> = [&traced, &frozen, &starved, &limited, &asleep]
+        .map(|one| one.process.pid().to_string())
+        .into();
     let more: Vec<&str> = pids.iter().flat_map(|pid| ["--pid", pid]).collect();
     let watch = Watch::profile_with(stopped.process.pid(), &more);
 
@@ -66,6 +69,7 @@ fn who_stops_or_starves_a_process_from_outside_is_named_and_no_line_is() {
     }
     assert!(shell.wait().is_ok_and(|status| status.success()));
     assert!(tracer.expect_end(patience(10)).success(), "{}", tracer.stderr());
+    interrupt(&asleep);
     starved.begin();
     starved.wait_until_finished();
     // Its quota is small, so that it waits for the next period for longer than for a busy CPU.
@@ -80,6 +84,12 @@ fn who_stops_or_starves_a_process_from_outside_is_named_and_no_line_is() {
     assert!(stall.ledger("stopped_ns") >= 90_000_000, "{stall:#?}");
     check(longest(&report, &traced, "stopped"), "ptrace", &format!("pid {tracer_pid} (causes)"));
     check(longest(&report, &starved, "runqueue"), "preempted", "cpu-hog");
+    // It goes on by another call, and is the same sleep.
+    let truth = &asleep.process.truths()[0];
+    let stall = report.stalls.iter().find(|stall| truth.is_in(stall)).expect("its stall");
+    let [sleep] = &stall.syscalls[..] else { panic!("{stall:#?}") };
+    assert_eq!((&*sleep.name, sleep.count), ("clock_nanosleep", 2), "{stall:#?}");
+    assert!(stall.ledger("stopped_ns") >= 40_000_000, "{stall:#?}");
     if let Some(freezer) = &freezer {
         let stall = longest(&report, &frozen, "stopped");
         check(stall, "freezer", &format!("cgroup /{}", freezer.name));
@@ -88,6 +98,22 @@ fn who_stops_or_starves_a_process_from_outside_is_named_and_no_line_is() {
     if let Some(quota) = &quota {
         check_limited(quota, &report, &limited);
     }
+}
+
+/// Stops a process in the middle of its sleep, for a moment.
+fn interrupt(asleep: &Running) {
+    asleep.begin();
+    let stat = format!("/proc/{0}/task/{0}/syscall", asleep.process.pid());
+    let deadline = Instant::now() + patience(10);
+    // clock_nanosleep
+    while !std::fs::read_to_string(&stat).is_ok_and(|text| text.starts_with("230 ")) {
+        assert!(Instant::now() < deadline, "it does not sleep");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    asleep.process.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(50));
+    asleep.process.signal(libc::SIGCONT);
+    asleep.wait_until_finished();
 }
 
 /// It waits for work, and could not do any: stopped since before stallscope attached.

@@ -198,6 +198,15 @@ impl Stall {
         blocker.chain(frames).any(|name| functions.contains(&name))
     }
 
+    /// That nothing besides has more than a twentieth of it. What the machine's load adds (CPU, run queue)
+    /// is left out.
+    pub(crate) fn check_others(&self, cause: &str) {
+        for other in ["syscall", "lock", "gil", "fault", "throttled", "stopped"] {
+            let ns = self.ledger(&format!("{other}_ns"));
+            assert!(other == cause || ns <= self.duration_ns / 20, "{other} {ns}: {self:#?}");
+        }
+    }
+
     fn check(&self) {
         let entries: Vec<(&str, u64)> =
             CAUSES.iter().map(|cause| (*cause, self.ledger(&format!("{cause}_ns")))).collect();

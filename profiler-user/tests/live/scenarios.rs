@@ -72,7 +72,8 @@ const AT_3_MS: [Row; 3] =
 /// machine that is busy besides: waits as long as that are no error.
 const NOISE_NS: u64 = 50_000_000;
 
-fn interpreters() -> Vec<Python> {
+/// One interpreter of each of those versions; the skip has been printed if there is none.
+pub(crate) fn interpreters() -> Vec<Python> {
     let mut found: Vec<_> =
         pythons().into_iter().filter(|python| VERSIONS.contains(&python.minor())).collect();
     // Rows c2 and d3 are of the lock.

@@ -34,7 +34,7 @@ impl Kernel {
         Ok(self.ebpf.map_mut(name).ok_or(KernelError::Mismatch(name))?.try_into()?)
     }
 
-    fn map<'a, M>(&'a self, name: &'static str) -> Result<M, KernelError>
+    pub(super) fn map<'a, M>(&'a self, name: &'static str) -> Result<M, KernelError>
     where
         M: TryFrom<&'a aya::maps::Map, Error = MapError>,
     {

@@ -15,7 +15,7 @@ mod verify;
 use std::collections::HashMap as Table;
 use std::io::Read as _;
 
-use aya::maps::{HashMap, MapData, RingBuf};
+use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::fentry::FEntryLinkId;
 use aya::programs::perf_event::{
     PerfEvent, PerfEventConfig, PerfEventLinkId, PerfEventScope, SamplePolicy, SoftwareEvent,
@@ -28,7 +28,7 @@ use profiler_common::capture::{BUFFERS, PAGE};
 use profiler_common::config::Config;
 use profiler_common::layout::Layout;
 use profiler_common::turn::ThreadState;
-use profiler_common::waits::RESOURCES;
+use profiler_common::waits::{RESOURCES, Resource};
 
 use super::btf::{BtfError, KernelTypes};
 use super::limits;
@@ -57,6 +57,7 @@ const SCHEDULER: [&str; 5] = [
 const TICK: &str = "cpu_tick";
 const SYS_ENTER: &str = "sys_enter";
 const SNAPSHOT: &str = "snapshot_tasks";
+const DESCRIBE_FAULT: &str = "describe_fault";
 /// Who sends a signal that stops: good to know, but nothing depends on it.
 const SIGNAL: &str = "signal_generate";
 
@@ -96,6 +97,7 @@ pub struct Kernel {
     /// What a breakpoint costs besides its program; 0 until it was measured.
     breakpoint_ns: f64,
     sample_period_ns: u64,
+    max_loops: u32,
     signals_seen: bool,
 }
 
@@ -139,13 +141,13 @@ impl Kernel {
             .map_max_entries("STACK_ENDS", options.max_threads)
             .map_max_entries("ADOPT", options.max_threads)
             .map_max_entries("CAPTURES", options.max_loops * BUFFERS)
-            .map_max_entries("PYTHON_STACKS", options.max_loops * BUFFERS)
+            .map_max_entries("PYTHON_STACKS", options.max_loops * (BUFFERS + 1))
             .map_max_entries("PYTHON_STATES", options.max_threads)
             .map_max_entries("HISTOGRAMS", options.max_loops)
             .map_max_entries("NOTES", options.max_loops)
             .map_max_entries("WAKES", options.max_loops)
             .map_max_entries("HOLDERS", options.max_loops)
-            .map_max_entries("RESOURCE_RECORDS", options.max_loops * RESOURCES as u32)
+            .map_max_entries("RESOURCE_RECORDS", options.max_loops * RESOURCES as u32 + 1)
             .map_max_entries("SLOTS", options.max_loops)
             .map_max_entries("EVENTS", RING_BYTES)
             .load(object)?;
@@ -168,6 +170,7 @@ impl Kernel {
             cost: None,
             breakpoint_ns: 0.0,
             sample_period_ns,
+            max_loops: options.max_loops,
             signals_seen: false,
         })
     }
@@ -241,9 +244,25 @@ impl Kernel {
     /// # Errors
     /// The kernel has no task iterator (before Linux 5.8), or refuses it.
     pub fn snapshot(&mut self) -> Result<(), KernelError> {
-        let refused = |source| KernelError::Program { program: SNAPSHOT, source };
-        self.load_snapshot()?;
-        let program: &mut Iter = program(&mut self.ebpf, SNAPSHOT)?;
+        self.iterate(SNAPSHOT)
+    }
+
+    /// What the page fault of a thread waits for, which sleeps in it: as the kernel side would describe it
+    /// at its end. `None` if that can't be told.
+    pub fn fault(&mut self, tid: u32) -> Option<Box<Resource>> {
+        let mut shared: Array<_, u64> = self.map_mut("SHARED").ok()?;
+        shared.set(3, u64::from(tid), 0).ok()?;
+        self.iterate(DESCRIBE_FAULT).ok()?;
+        let at = self.max_loops * RESOURCES as u32;
+        let records: Array<_, Resource> = self.map("RESOURCE_RECORDS").ok()?;
+        records.get(&at, 0).ok().map(Box::new).filter(|found| found.header.tid == tid)
+    }
+
+    /// Runs an iterator over all threads once.
+    fn iterate(&mut self, name: &'static str) -> Result<(), KernelError> {
+        let refused = |source| KernelError::Program { program: name, source };
+        self.load_iterator(name)?;
+        let program: &mut Iter = program(&mut self.ebpf, name)?;
         let link = program.attach().map_err(refused)?;
         let link = program.take_link(link).map_err(refused)?;
         let mut file = link

@@ -6,7 +6,7 @@ use aya::programs::{BtfTracePoint, FEntry, Iter, Program, UProbe};
 use aya::{Btf, Ebpf};
 
 use super::boundaries::TASK_POLL;
-use super::{Kernel, KernelError, SCHEDULER, SIGNAL, SNAPSHOT, SYS_ENTER, TICK};
+use super::{DESCRIBE_FAULT, Kernel, KernelError, SCHEDULER, SIGNAL, SNAPSHOT, SYS_ENTER, TICK};
 
 impl Kernel {
     /// Has the kernel verify the programs that every run needs; those that see each poll if
@@ -38,7 +38,7 @@ impl Kernel {
                     TASK_POLL => task_poll = Some(program),
                     // What is refused of these is found out when they are attached.
                     SIGNAL => drop(load_tracepoint(program, SIGNAL, btf)),
-                    SNAPSHOT => drop(load_snapshot(program, btf)),
+                    SNAPSHOT => drop(load_iterator(program, SNAPSHOT, btf)),
                     _ => {}
                 }
             }
@@ -93,7 +93,8 @@ impl Kernel {
             (_, Some((park, function))) => load_fentry(program, park, function, &self.btf)?,
             _ if name == TICK => load_tick(program)?,
             _ if name == TASK_POLL => load_task_poll(program)?,
-            _ if name == SNAPSHOT => load_snapshot(program, &self.btf)?,
+            _ if name == SNAPSHOT => load_iterator(program, SNAPSHOT, &self.btf)?,
+            _ if name == DESCRIBE_FAULT => load_iterator(program, DESCRIBE_FAULT, &self.btf)?,
             _ => return Ok(None),
         }
         let info = program.info().map_err(refused("a program"))?;
@@ -116,8 +117,8 @@ impl Kernel {
         load_task_poll(one(&mut self.ebpf, TASK_POLL)?)
     }
 
-    pub(super) fn load_snapshot(&mut self) -> Result<(), KernelError> {
-        load_snapshot(one(&mut self.ebpf, SNAPSHOT)?, &self.btf)
+    pub(super) fn load_iterator(&mut self, name: &'static str) -> Result<(), KernelError> {
+        load_iterator(one(&mut self.ebpf, name)?, name, &self.btf)
     }
 }
 
@@ -170,10 +171,10 @@ fn load_task_poll(program: &mut Program) -> Result<(), KernelError> {
     Ok(())
 }
 
-fn load_snapshot(program: &mut Program, btf: &Btf) -> Result<(), KernelError> {
-    let program: &mut Iter = program.try_into().map_err(refused(SNAPSHOT))?;
+fn load_iterator(program: &mut Program, name: &'static str, btf: &Btf) -> Result<(), KernelError> {
+    let program: &mut Iter = program.try_into().map_err(refused(name))?;
     if program.fd().is_err() {
-        program.load("task", btf).map_err(refused(SNAPSHOT))?;
+        program.load("task", btf).map_err(refused(name))?;
     }
     Ok(())
 }

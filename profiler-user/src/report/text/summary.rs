@@ -221,17 +221,22 @@ fn trust(health: &Health, upper_bounds: u64, columns: usize) -> Vec<Line> {
         lines.push(Line::default().with(Tone::Warning, &text));
     }
     let fixed = [
-        ("events lost", health.lost_events),
-        ("stacks incomplete", health.truncated_stacks),
-        ("reads of the target failed", health.failed_reads),
-        ("frames without a symbol", health.unsymbolized_frames),
+        ("event lost", "events lost", health.lost_events),
+        ("stack incomplete", "stacks incomplete", health.truncated_stacks),
+        ("read of the target failed", "reads of the target failed", health.failed_reads),
+        ("frame without a symbol", "frames without a symbol", health.unsymbolized_frames),
     ];
-    let named = health.losses.iter().map(|(name, count)| (name.as_str(), *count));
+    let named = health.losses.iter().map(|(name, count)| {
+        let (one, many) = in_words(name);
+        (one, many, *count)
+    });
     let losses: Vec<String> = fixed
         .into_iter()
         .chain(named)
-        .filter(|&(_, count)| count > 0)
-        .map(|(name, count)| format!("{} {name}", quantity::count(count)))
+        .filter(|&(_, _, count)| count > 0)
+        .map(|(one, many, count)| {
+            format!("{} {}", quantity::count(count), if count == 1 { one } else { many })
+        })
         .collect();
     if !losses.is_empty() {
         lines.extend(wrapped("losses: ", &losses.join(", "), columns));
@@ -240,6 +245,31 @@ fn trust(health: &Health, upper_bounds: u64, columns: usize) -> Vec<Line> {
         lines.extend(wrapped("warning: ", warning, columns));
     }
     lines
+}
+
+/// What a loss is, of one and of many; its name alone where there is nothing more to say.
+fn in_words(name: &str) -> (&str, &str) {
+    match name {
+        "ring_full" => ("record that had no room", "records that had no room"),
+        "registers_unreadable" => ("stack without registers", "stacks without registers"),
+        "loop_slots_full" => ("loop too many for stacks", "loops too many for stacks"),
+        "thread_table_full" => ("thread too many", "threads too many"),
+        "syscall_table_full" => {
+            ("sleep left out of its stall's system calls", "sleeps left out of their system calls")
+        }
+        "wakeup_missed" => (
+            "wake-up not seen (the wait counts until it got a CPU)",
+            "wake-ups not seen (the waits count until they got a CPU)",
+        ),
+        "switch_out_missed" => ("sleep not seen to begin", "sleeps not seen to begin"),
+        "futex_questions_deferred" => {
+            ("futex not asked about at once", "futexes not asked about at once")
+        }
+        "python_code_gone" => {
+            ("frame of Python code that is gone", "frames of Python code that is gone")
+        }
+        name => (name, name),
+    }
 }
 
 /// Text of any length behind a label.

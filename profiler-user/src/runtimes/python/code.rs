@@ -119,12 +119,15 @@ fn is_it(of: &Interpreter, object: u64, seen: u64) -> bool {
 }
 
 /// Tells the count of references that an object begins with from what allocators write there when
-/// it is freed: zero, or an address. Objects that are never freed count from 2^31 on.
+/// it is freed: zero, or an address. Objects that are never freed count from 2^31 on, and in 3.11, whose
+/// binary has the code of the import system, from about 999,999,999 (`_PyObject_IMMORTAL_REFCNT`).
 fn is_reference_count(word: u64) -> bool {
     const MOST: u32 = 10_000_000;
+    const IN_BINARY: u32 = 999_999_999;
     // From 3.14 on the upper bits are flags.
     let (count, middle) = (word as u32, (word >> 32) as u16);
-    middle == 0 && ((1..=MOST).contains(&count) || count >= 1 << 31)
+    let in_binary = count.abs_diff(IN_BINARY) < 1_000_000;
+    middle == 0 && ((1..=MOST).contains(&count) || in_binary || count >= 1 << 31)
 }
 
 /// As the kernel side computes it.
@@ -145,7 +148,9 @@ mod tests {
 
     #[test]
     fn a_freed_object_does_not_look_alive() {
-        for count in [1, 2, 1_000_000, 0xffff_ffff, 0xc000_0000, 0x0040_0000_c000_0000] {
+        for count in
+            [1, 2, 1_000_000, 1_000_000_012, 0xffff_ffff, 0xc000_0000, 0x0040_0000_c000_0000]
+        {
             assert!(is_reference_count(count), "{count:#x}");
         }
         for word in [0, 0x7f12_3456_7890, 0x5512_3456_7890, 0x029f_1000] {
