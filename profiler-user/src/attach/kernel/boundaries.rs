@@ -126,11 +126,14 @@ impl Kernel {
         Ok(())
     }
 
+    /// The kernel waits for a tenth of a second for each breakpoint that it removes, one after the other:
+    /// that is nothing to wait for while events arrive (decision 0009).
     fn detach_task_polls(&mut self) {
-        for link in std::mem::take(&mut self.task_links) {
-            if let Ok(program) = program::<UProbe>(&mut self.ebpf, TASK_POLL) {
-                let _ = program.detach(link);
-            }
+        let ids = std::mem::take(&mut self.task_links);
+        let Ok(program) = program::<UProbe>(&mut self.ebpf, TASK_POLL) else { return };
+        let links: Vec<_> = ids.into_iter().filter_map(|id| program.take_link(id).ok()).collect();
+        if !links.is_empty() {
+            std::thread::spawn(move || drop(links));
         }
     }
 
