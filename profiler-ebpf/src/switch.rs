@@ -235,11 +235,11 @@ pub(crate) fn take_slot(state: &mut ThreadState) {
     // only saves attempts.
     let Some(hint) = SHARED.get_ptr_mut(1) else { return };
     // SAFETY: an aligned map value; a lost update costs another attempt.
-    let first = unsafe { *hint } as u32;
-    for attempt in 0..SLOT_ATTEMPTS {
-        let slot = first.wrapping_add(attempt);
+    let mut slot = unsafe { *hint } as u32;
+    for _ in 0..SLOT_ATTEMPTS {
         if slot >= config!(max_loops) {
-            break;
+            // Slots of threads that are gone are free again.
+            slot = 0;
         }
         if SLOTS.insert(slot, state.record.header.tid, NO_EXIST).is_ok() {
             state.slot = slot + 1;
@@ -247,7 +247,11 @@ pub(crate) fn take_slot(state: &mut ThreadState) {
             unsafe { *hint = u64::from(slot) + 1 };
             return;
         }
+        slot = slot.wrapping_add(1);
     }
+    // The thread asks again at its next park: a little further on.
+    // SAFETY: as above.
+    unsafe { *hint = u64::from(slot) };
     count::one(Counter::LoopSlotsFull);
 }
 

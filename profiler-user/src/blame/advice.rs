@@ -133,8 +133,8 @@ pub fn advise(
                                only briefly, or use tokio::sync::Mutex across awaits"
                 .to_owned(),
             _ => format!(
-                "another thread holds what this one waits for: hold the lock for less \
-                          time, or wait in {elsewhere}"
+                "another thread holds what this one waits for, or has yet to signal it: hold a lock for \
+                 less time, or wait in {elsewhere}"
             ),
         },
         Cause::Gil => "another thread holds the GIL: a thread won't help, use a process or \

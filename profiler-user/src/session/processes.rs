@@ -178,10 +178,13 @@ impl Processes {
     }
 
     /// A thread of a process by the id that the process itself knows it by: another one inside a
-    /// namespace.
+    /// namespace, where one that has exited can't be told.
     #[must_use]
     pub fn host_thread(&self, pid: u32, own_tid: u32) -> Option<u32> {
-        if self.recorded { None } else { proc::host_thread(pid, own_tid) }
+        if self.recorded || proc::innermost_tid(pid, pid) == Some(pid) {
+            return Some(own_tid);
+        }
+        proc::host_thread(pid, own_tid)
     }
 
     /// A thread's name now, or the last one known.

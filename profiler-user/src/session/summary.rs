@@ -208,6 +208,13 @@ pub(super) fn health(
              meanwhile, so they may have been many short turns (see --boundaries exact)"
         ));
     }
+    if counters.iter().any(|(counter, n)| *counter == Counter::LoopSlotsFull && *n > 0) {
+        warnings.push(
+            "more loops ran at once than there is room for: stalls of the others have durations and \
+             causes, but neither lines nor percentiles; attach again, now that they run"
+                .to_owned(),
+        );
+    }
     for failed in &symbols.failed {
         warnings.push(format!("no symbols from {}: {}", failed.path, failed.reason));
     }

@@ -51,9 +51,12 @@ impl Pipeline {
     ) -> Option<Holder> {
         let lock = &waits.waits.as_ref()?.lock;
         let words = if lock.readable != 0 { &lock.words[..] } else { &[] };
-        let owner = owner_words(waiting(&stack.frames), words)
-            .and_then(|tid| self.processes.host_thread(raw.tgid, tid))
-            .filter(|&tid| tid != raw.tid);
+        let owner = match owner_words(waiting(&stack.frames), words) {
+            // An owner that can't be told is not whoever had the lock last, after others had it.
+            Some(own_tid) => Some(self.processes.host_thread(raw.tgid, own_tid)?),
+            None => None,
+        };
+        let owner = owner.filter(|&tid| tid != raw.tid);
         let released = waits.holder.as_ref();
         let tid = owner.or_else(|| released.map(|(tid, _)| *tid))?;
         let frames = match released {

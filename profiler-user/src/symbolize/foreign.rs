@@ -405,9 +405,10 @@ pub(super) fn foreign_module(path: &str) -> bool {
         return SYSTEM.iter().any(|dir| path.starts_with(dir))
             || DEPENDENCIES.iter().any(|dir| path.contains(dir));
     }
-    // python3.11, pypy3, php8.2 — but not python-service or node_exporter.
+    // python3.11, python3.14t, pypy3, php8.2 — but not python-service or node_exporter.
     INTERPRETERS.iter().any(|interpreter| {
-        name.strip_prefix(interpreter)
-            .is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+        let version = name.strip_prefix(interpreter);
+        let version = version.map(|version| version.strip_suffix('t').unwrap_or(version));
+        version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
     }) || name == "nodejs"
 }
