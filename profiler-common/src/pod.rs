@@ -5,7 +5,7 @@ use crate::config::{Adopt, Config, FutexKey, Target};
 use crate::layout::Layout;
 use crate::python::{Python, PythonStack};
 use crate::turn::ThreadState;
-use crate::waits::{Resource, Wake};
+use crate::waits::{Notes, Resource, Wake};
 
 macro_rules! pod {
     ($($name:ty),+ $(,)?) => {
@@ -24,6 +24,7 @@ pod!(
     Config,
     FutexKey,
     Layout,
+    Notes,
     Python,
     PythonStack,
     Resource,

@@ -3,6 +3,7 @@
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::LruHashMap;
 use profiler_common::arch::PTHREAD_TID;
+use profiler_common::cause;
 use profiler_common::layout::ABSENT;
 use profiler_common::python::inner_key;
 
@@ -40,6 +41,8 @@ pub(crate) extern "C" fn python_sleep(tgid: u32, pthread: u64) -> u64 {
             && version & 1 == 0
             && state.is_asleep()
             && state.off_nr >= 0
+            // What guards the lock's own words is taken for a moment only.
+            && state.off_cause != u32::from(cause::GIL)
         {
             return version << 32 | u64::from(state.off_nr.cast_unsigned());
         }

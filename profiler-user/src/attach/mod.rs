@@ -10,6 +10,6 @@ pub mod proc;
 mod sockets;
 mod targets;
 
-pub use kernel::{Boundaries, Kernel, KernelError, KernelOptions};
+pub use kernel::{Boundaries, Kernel, KernelError, KernelOptions, NotedWaits};
 pub use limits::Pinned;
 pub use targets::{TargetError, find};

@@ -32,7 +32,8 @@ pub fn detail(
     match cause {
         Cause::Cpu => {
             let forking = weight(&|stack, call| {
-                call.is_some_and(|name| FORK_CALLS.contains(&name)) || doing::forks(stack)
+                let forks = call.is_some_and(|name| FORK_CALLS.contains(&name));
+                (forks || doing::forks(stack)) && !doing::creates_thread(stack)
             });
             let sampled = weight(&|_, _| true);
             let v8 = weight(&|stack, _| doing::v8_collector(stack).is_some());
@@ -144,6 +145,9 @@ mod tests {
         assert_eq!(told(&[None, None]), None);
         let stacks = [stack(Cause::Cpu, 60, &["main", "fork", "kernel_clone", "copy_page_range"])];
         assert_eq!(detail(Cause::Cpu, &cpu, &stacks, &[None], &[], 0), Some("fork"));
+        let thread = ["main", "__pthread_create_2_1", "clone3", "copy_process"];
+        let stacks = [stack(Cause::Cpu, 60, &thread)];
+        assert_eq!(detail(Cause::Cpu, &cpu, &stacks, &[Some("clone3")], &[], 0), None, "a thread");
     }
 
     #[test]

@@ -87,6 +87,12 @@ pub(super) fn forks(stack: &Stack) -> bool {
     has(&stack.frames, &FORK)
 }
 
+/// Making a thread, which uses the calls that make a process and copies no page tables.
+pub(super) fn creates_thread(stack: &Stack) -> bool {
+    let creates = |name: &str| name.trim_start_matches('_').starts_with("pthread_create");
+    stack.frames.iter().any(|frame| creates(&frame.function))
+}
+
 /// Making room in memory.
 pub(super) fn reclaims(stack: &Stack) -> bool {
     in_kernel(stack, &RECLAIM)

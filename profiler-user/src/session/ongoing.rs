@@ -52,6 +52,9 @@ impl Watcher<'_> {
             flags: state.turn_flags | if exact { FLAG_EXACT } else { 0 },
             turn,
         };
+        if !ongoing && let Some(noted) = self.kernel.noted_waits(state.slot, turn.number) {
+            self.pipeline.noted(event.tid, turn.number, &noted);
+        }
         if let Some(stall) = self.pipeline.stall_of_state(&event, &waiting, ongoing, asked) {
             self.report(&stall)?;
         }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use profiler_common::record::{FLAG_AT_ATTACH, FLAG_EXACT, FLAG_UNPROVEN};
 
+use crate::attach::NotedWaits;
 use crate::blame::{Runtime, Stall};
 use crate::events::{CaptureEvent, Clock, Event, PythonEvent, TurnEvent};
 use crate::runtimes::{NamedPythonStack, PythonFrames};
@@ -219,7 +220,25 @@ impl Pipeline {
         if let Some(found) = self.found_asleep.get(&event.tid).filter(|_| raw.at_attach) {
             add_first_sleep(&mut raw, found.clone());
         }
-        self.stall(raw, &TurnWaits::default(), asked, &[])
+        let waits = if ongoing {
+            TurnWaits::default()
+        } else {
+            self.waits.take(event.tid, event.turn.number)
+        };
+        self.stall(raw, &waits, asked, &[])
+    }
+
+    /// Notes what a thread waited for in a turn, and who made it wait, where the kernel side has not sent
+    /// that.
+    pub(super) fn noted(&mut self, tid: u32, turn: u64, noted: &NotedWaits) {
+        let holder = noted.holder.as_deref().and_then(|copy| CaptureEvent::waiting(copy).ok());
+        let holder = holder.map(|capture| (capture.tid, self.captured(&capture, None).stack));
+        let resources = noted.resources.clone();
+        self.waits.set(
+            tid,
+            turn,
+            TurnWaits { resources, waits: Some(noted.waits.clone()), holder },
+        );
     }
 
     fn captured(

@@ -61,6 +61,11 @@ impl<S> WaitNotes<S> {
         self.of(waits.header.tid, waits.header.extra).waits = Some(Box::new(*waits));
     }
 
+    /// Everything of a turn, instead of what was known of it.
+    pub fn set(&mut self, tid: u32, turn: u64, waits: TurnWaits<S>) {
+        *self.of(tid, turn) = waits;
+    }
+
     /// The thread that ended the longest wait of `waiter` for a lock.
     pub fn holder(&mut self, waiter: u32, turn: u64, tid: u32, stack: S) {
         self.of(waiter, turn).holder = Some((tid, stack));

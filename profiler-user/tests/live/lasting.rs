@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::gate::{enter, has_programs, patience, skip};
 use crate::report::{Report, Stall};
-use crate::waits::{Running, begin, matches};
+use crate::waits::{Running, begin, matches, stall_of};
 
 /// Longer than any test watches.
 const FOR_EVER: Duration = Duration::from_secs(600);
@@ -170,5 +170,25 @@ fn a_lasting_wait_for_what_notes_no_owner_is_told_with_what_the_other_threads_do
         assert_eq!(candidate.tid.to_string(), running.said("helper", 0), "{stall:#?}");
         let at = candidate.frames.iter().any(|frame| frame.function == *function);
         assert!(at, "{candidate:#?}");
+    }
+}
+
+/// Between an owner that has exited since and the one that waited, another had the lock for a moment.
+#[test]
+fn who_had_a_lock_last_is_not_taken_for_its_owner() {
+    let Some(_turn) = enter() else { return };
+    let running = [Running::of("causes", "queue", Duration::from_millis(80))];
+    let watch = begin(&running);
+    running[0].wait_until_finished();
+    let report = watch.settle_and_stop();
+    let truths = running[0].process.truths();
+    assert_eq!(truths.len(), 2);
+    for (number, truth) in truths.iter().enumerate() {
+        let stall = stall_of(&report, truth);
+        assert_eq!(stall.cause, "lock", "{stall:#?}");
+        let holder =
+            stall.stack().holder.as_ref().unwrap_or_else(|| panic!("no holder: {stall:#?}"));
+        assert_eq!(holder.tid.to_string(), running[0].said("helper", number), "{stall:#?}");
+        assert_ne!(&*holder.thread, "mutex-next", "{stall:#?}");
     }
 }

@@ -80,7 +80,7 @@ fn a_slow_file_is_named() {
     check(&program, &report, 1, |one| {
         let slept = one.stall.syscalls.first().unwrap_or_else(|| panic!("no system call: {one}"));
         assert_eq!(slept.name, "read", "{one}");
-        assert_eq!(slept.resource.as_deref(), file.to_str(), "{one}");
+        assert_eq!(slept.resource, Some(format!("{} on fuse", file.display())), "{one}");
     });
 }
 

@@ -253,7 +253,7 @@ pub(crate) fn check_running(rows: &[Row], running: &[Running]) {
 }
 
 /// The stall that a call was in.
-fn stall_of<'a>(report: &'a Report, truth: &Truth) -> &'a Stall {
+pub(crate) fn stall_of<'a>(report: &'a Report, truth: &Truth) -> &'a Stall {
     let mut stalls = report.stalls.iter().filter(|stall| !stall.ongoing && truth.is_in(stall));
     let stall = stalls.next().unwrap_or_else(|| panic!("no stall for {truth:?}: {report:#?}"));
     assert!(stalls.next().is_none(), "two stalls for {truth:?}: {report:#?}");

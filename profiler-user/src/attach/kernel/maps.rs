@@ -10,6 +10,7 @@ use profiler_common::counters::Counter;
 use profiler_common::histogram::BUCKETS;
 use profiler_common::python::{Python, PythonStack, inner_key};
 use profiler_common::turn::{Phase, ThreadState};
+use profiler_common::waits::{Notes, RESOURCES, Resource, Waits, Wake};
 
 use super::{Kernel, KernelError, TICK, program};
 use crate::attach::proc;
@@ -25,6 +26,17 @@ const READS_AT_ONCE: u32 = 4;
 const READ_PAUSE: Duration = Duration::from_micros(50);
 /// What a program needs at most to end that has begun already.
 const IN_FLIGHT: Duration = Duration::from_millis(2);
+
+/// What the kernel side has noted of a turn.
+#[expect(missing_debug_implementations, reason = "a copy of a stack is not for reading")]
+pub struct NotedWaits {
+    /// Who made it wait; of the header, the turn alone is set.
+    pub waits: Box<Waits>,
+    /// What its system calls waited for; the headers are not set.
+    pub resources: Vec<Resource>,
+    /// The stack of the thread that ended its longest wait for a lock.
+    pub holder: Option<Box<Capture>>,
+}
 
 impl Kernel {
     pub(super) fn map_mut<'a, M>(&'a mut self, name: &'static str) -> Result<M, KernelError>
@@ -226,6 +238,27 @@ impl Kernel {
         let captures: Array<_, Capture> = self.map("CAPTURES").ok()?;
         let index = slot.checked_sub(1)? * BUFFERS + buffer;
         captures.get(&index, 0).ok().map(Box::new)
+    }
+
+    /// What is noted of a turn whose end the kernel side has not seen; `None` if nothing is.
+    #[must_use]
+    pub fn noted_waits(&self, slot: u32, turn: u64) -> Option<NotedWaits> {
+        let index = slot.checked_sub(1)?;
+        let notes: Array<_, Notes> = self.map("NOTES").ok()?;
+        let wakes: Array<_, Wake> = self.map("WAKES").ok()?;
+        let holders: Array<_, Capture> = self.map("HOLDERS").ok()?;
+        let records: Array<_, Resource> = self.map("RESOURCE_RECORDS").ok()?;
+        let notes = notes.get(&index, 0).ok().filter(|notes| notes.waits.header.extra == turn)?;
+        let ended = wakes.get(&index, 0).ok().filter(|wake| wake.holder_turn == turn);
+        let is_kept = |at: &usize| notes.kept_ns[*at] != 0 && *at != notes.spare as usize;
+        let resources = (0..RESOURCES)
+            .filter(is_kept)
+            .filter_map(|at| records.get(&(index * RESOURCES as u32 + at as u32), 0).ok());
+        Some(NotedWaits {
+            waits: Box::new(notes.waits),
+            resources: resources.collect(),
+            holder: ended.and_then(|_| holders.get(&index, 0).ok()).map(Box::new),
+        })
     }
 
     /// The interpreter's frames of a capture that still waits in its buffer.

@@ -35,6 +35,7 @@ use super::limits;
 
 pub use boundaries::Boundaries;
 pub use error::KernelError;
+pub use maps::NotedWaits;
 
 /// The compiled kernel programs; `cargo xtask build-ebpf` makes them.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(
