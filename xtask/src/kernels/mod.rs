@@ -7,10 +7,11 @@ mod archive;
 mod guest;
 mod image;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
-use std::{env, fs};
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -62,6 +63,9 @@ pub(crate) struct Options {
     /// of kernel code that another processor has just patched (a tracepoint switched on): it hangs
     #[arg(long, default_value_t = 1)]
     processors: u32,
+    /// Guests at a time
+    #[arg(long, default_value = "1")]
+    jobs: NonZeroUsize,
     /// Seconds until a guest is killed
     #[arg(long, default_value_t = 900)]
     timeout: u64,
@@ -90,12 +94,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let mut lines = Vec::new();
     let mut first_failure = None;
-    for kernel in kernels {
-        let (line, code) = run_under(&archive, &kernel, &state, &machine, &task, options);
-        eprintln!("{line}");
-        lines.push(line);
-        if code != 0 {
-            first_failure.get_or_insert(code);
+    let boot = |kernel, image| run_under(kernel, image, &state, &machine, &task, options);
+    for together in kernels.chunks(options.jobs.get()) {
+        // One after the other: all of them come through the same archive.
+        let images: Vec<_> =
+            together.iter().map(|kernel| (kernel, prepared(&archive, kernel, &state))).collect();
+        let ends: Vec<_> = thread::scope(|scope| {
+            let start = |(kernel, image)| scope.spawn(move || boot(kernel, image));
+            let guests: Vec<_> = images.into_iter().map(start).collect();
+            guests.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        });
+        for end in ends {
+            let (line, code) = end.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            lines.push(line);
+            if code != 0 {
+                first_failure.get_or_insert(code);
+            }
         }
     }
     println!("\n{}", lines.join("\n"));
@@ -136,20 +150,19 @@ fn wanted(options: &Options, archive: &Archive) -> Result<Vec<Kernel>> {
 
 /// Runs the task under one kernel: a line that tells how it went, and its exit code.
 fn run_under(
-    archive: &Archive,
     kernel: &Kernel,
+    image: Result<Image>,
     state: &Path,
     machine: &Machine,
     task: &Task,
     options: &Options,
 ) -> (String, i32) {
     let release = &kernel.release;
-    let begin = Instant::now();
-    let image = match prepared(archive, kernel, state) {
+    let image = match image {
         Ok(image) => image,
         Err(error) => return (format!("{release:<24} FAILED: no image: {error:#}"), 1),
     };
-    eprintln!("{release}: image ready after {:.1} s; booting", begin.elapsed().as_secs_f64());
+    eprintln!("{release}: booting");
     let folder = state.join("runs").join(format!("{release}-{}", std::process::id()));
     let outcome = match machine.run(&image, task, &folder) {
         Ok(outcome) => outcome,
@@ -157,9 +170,11 @@ fn run_under(
         Err(error) => return (format!("{release:<24} FAILED: {error:#}"), 125),
     };
     let _ = fs::remove_dir_all(&folder);
+    let (line, code) = judge(release, &outcome, options.command.is_none());
+    // In one piece: another guest may end at the same time.
     print!("{}", outcome.stdout);
-    eprint!("{}", outcome.stderr);
-    judge(release, &outcome, options.command.is_none())
+    eprintln!("{}{line}", outcome.stderr);
+    (line, code)
 }
 
 fn judge(release: &str, outcome: &Outcome, is_test: bool) -> (String, i32) {
