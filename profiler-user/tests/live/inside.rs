@@ -37,6 +37,14 @@ fn time_that_the_kernel_takes_for_a_call_is_that_call_s_and_not_the_program_s() 
     ]);
 }
 
+/// `exit_mmap`: nobody but who waits for the process is there to be told of it.
+#[test]
+fn a_large_child_that_ends_is_waited_for_in_its_name() {
+    let Some(_turn) = enter() else { return };
+    let child = Some(("wait4", "child {helper} (large-child)"));
+    check_all(&[Row { name: "exit", resource: child, ..INSIDE }]);
+}
+
 #[test]
 fn a_fault_is_told_with_who_provides_the_memory_and_a_slow_file_with_its_path() {
     let Some(_turn) = enter() else { return };
