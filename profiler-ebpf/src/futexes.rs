@@ -71,5 +71,8 @@ pub(crate) fn ask(ctx: &BtfTracePointContext, state: &mut ThreadState, now: u64)
     let subject = Subject { cause: cause::LOCK, nr: -1, in_kernel: true, now };
     let Some((capture, _)) = capture::take(state, ctx.as_ptr(), &subject) else { return };
     capture.head.header.extra = state.futex;
+    if state.futex & EPOLL_KEY != 0 {
+        crate::python::walk(state, capture, cause::SYSCALL);
+    }
     emit::capture(state, state.spare, KIND_FUTEX, 0, 0);
 }

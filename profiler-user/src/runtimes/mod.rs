@@ -10,10 +10,10 @@ mod recognise;
 mod tokio;
 
 pub use futex::{FutexUse, futex_use};
-pub use nested::{Call, is_nested, runs_a_loop};
+pub use nested::{Call, is_c_library, is_nested, runs_a_loop};
 pub use python::{
     Interpreter, Limiter, LockHolder, NamedPythonStack, NativeFrame, PoolKind, PythonCall,
-    PythonFrames, PythonTask, Worker, merge,
+    PythonFrames, PythonTask, Site, Worker, is_inside, merge,
 };
 pub use recognise::{ProcessRuntime, recognise, recognise_python};
 pub use tokio::{

@@ -15,7 +15,10 @@ use super::watcher::Watcher;
 use crate::attach::{blocked, proc};
 use crate::blame::{Runtime, Stack};
 use crate::events::CaptureEvent;
-use crate::runtimes::{Call, FutexUse, ProcessRuntime, futex_use, is_nested, runs_a_loop};
+use crate::runtimes::{
+    Call, FutexUse, NamedPythonStack, ProcessRuntime, Site, futex_use, is_c_library, is_inside,
+    is_nested, runs_a_loop,
+};
 use crate::stalls::{Captured, Cause, RawStall};
 use crate::unwind::UnwoundStack;
 
@@ -33,13 +36,30 @@ struct Home {
     pid: u32,
     /// Which epoll instance or ring: [`UserRegs::park_place`].
     place: u32,
+    /// The stack pointer in the call.
+    sp: u64,
     /// From the poll on.
     calls: Vec<Call>,
+    /// The interpreter's frames, if it parks in Python.
+    python: Vec<Site>,
 }
 
 /// Where all loops park, by thread.
 #[derive(Debug, Default)]
 pub(super) struct Homes(HashMap<u32, Home>);
+
+impl Home {
+    fn has_inside(&self, calls: &[Call], python: &[Site]) -> bool {
+        is_inside(&self.python, python) || is_nested(&self.calls, calls)
+    }
+
+    /// Whether it is the outer one of two, as far as that can be told: a loop's poll may need more of the
+    /// stack than all that its turn calls.
+    fn is_outside_of(&self, other: &Self) -> bool {
+        self.has_inside(&other.calls, &other.python)
+            || (self.sp > other.sp && !other.has_inside(&self.calls, &self.python))
+    }
+}
 
 impl Homes {
     pub(super) fn forget(&mut self, tid: u32) {
@@ -52,27 +72,38 @@ impl Pipeline {
     /// several places the outermost is its home.
     fn learn_home(&mut self, pid: u32, tid: u32, regs: &UserRegs) -> bool {
         let place = regs.park_place();
-        let is_outer = self.homes.0.get(&tid).is_none_or(|known| {
-            let sp = known.calls.first().map_or(0, |poll| poll.sp);
-            known.place != place && (regs.sp() > sp || !proc::is_polled(pid, known.place))
-        });
-        let Some(sleeps) = blocked::sleeps(pid, tid).filter(|_| is_outer) else { return false };
+        let known = self.homes.0.get(&tid).cloned();
+        if known.as_ref().is_some_and(|known| known.place == place) {
+            return false;
+        }
+        let Some(sleeps) = blocked::sleeps(pid, tid) else { return false };
         if park_class(regs.syscall()) != PARK_EPOLL || !blocked::is_blocked(pid, tid, regs) {
             return false;
         }
         let stack = read_stack(self, pid, regs);
+        let python = self.python_of_sleeping(pid, tid);
         if blocked::sleeps(pid, tid) != Some(sleeps) {
             return false;
         }
-        let calls = self.calls(pid, &stack);
-        self.homes.0.insert(tid, Home { pid, place, calls });
+        let python = sites(python.as_ref()).to_vec();
+        let home = Home { pid, place, sp: regs.sp(), calls: self.calls(pid, &stack), python };
+        let known = known.filter(|known| proc::is_polled(pid, known.place));
+        if known.is_some_and(|known| !home.is_outside_of(&known)) {
+            return false;
+        }
+        self.homes.0.insert(tid, home);
         true
     }
 
+    /// The calls of a stack, the poll first: where the C library makes that in several functions
+    /// (glibc 2.41), it is the outermost of them.
     fn calls(&mut self, pid: u32, stack: &UnwoundStack) -> Vec<Call> {
         let maps = &self.processes.get(pid, &mut self.symbolizer).maps;
+        let in_c_library =
+            |address| maps.find(address).is_some_and(|mapping| is_c_library(&mapping.path));
+        let inner = stack.frames.iter().take_while(|frame| in_c_library(frame.lookup)).count();
         let mut calls = Vec::new();
-        for (index, frame) in stack.frames.iter().enumerate() {
+        for (index, frame) in stack.frames.iter().skip(inner.saturating_sub(1)).enumerate() {
             let function = self.unwinder.function(maps, frame.lookup).map(|range| range.start);
             let is_loop = (1..NEAR).contains(&index)
                 && self
@@ -85,9 +116,14 @@ impl Pipeline {
     }
 
     /// Whether a wait for an epoll instance lies inside of a turn of its thread's loop.
-    fn is_inside(&mut self, tid: u32, stack: &UnwoundStack) -> bool {
+    fn is_inside(
+        &mut self,
+        tid: u32,
+        stack: &UnwoundStack,
+        python: Option<&NamedPythonStack>,
+    ) -> bool {
         let Some(home) = self.homes.0.get(&tid).cloned() else { return false };
-        is_nested(&home.calls, &self.calls(home.pid, stack))
+        home.has_inside(&self.calls(home.pid, stack), sites(python))
     }
 
     /// How long a turn slept, and in what, if that is known by now to have been a park.
@@ -118,7 +154,8 @@ impl Pipeline {
         let longest = raw.stacks.iter().filter(sleeps).max_by_key(|one| one.total_ns)?;
         let most = longest.total_ns.saturating_mul(2) > raw.ledger.get(Cause::Syscall);
         let parks = most && longest.nr.is_some_and(|nr| park_class(i64::from(nr)) == PARK_EPOLL);
-        (parks && !self.is_inside(raw.tid, &longest.stack.user)).then_some(longest.total_ns)
+        (parks && !self.is_inside(raw.tid, &longest.stack.user, longest.stack.python.as_ref()))
+            .then_some(longest.total_ns)
     }
 
     /// As [`park_in`], by stacks without names.
@@ -135,15 +172,21 @@ impl Pipeline {
     }
 }
 
+/// Where the interpreter's frames are, as far as they reach the thread's first.
+fn sites(python: Option<&NamedPythonStack>) -> &[Site] {
+    python.and_then(NamedPythonStack::sites).unwrap_or_default()
+}
+
 impl Watcher<'_> {
     /// What a thread waits for that sleeps in another epoll instance than its own.
     pub(super) fn judge_epoll(&mut self, address: u64, capture: &CaptureEvent) -> u32 {
         let CaptureEvent { tgid, tid, .. } = *capture;
         let stack = self.pipeline.walk(tgid, &capture.regs, &capture.stack);
+        let python = self.pipeline.python_of_question(tgid, tid);
         // Only a loop that still has the instance it parks in can be waited in.
         let home = self.pipeline.homes.0.get(&tid);
         let lasts = home.is_some_and(|home| proc::is_polled(home.pid, home.place));
-        if lasts && self.pipeline.is_inside(tid, &stack) {
+        if lasts && self.pipeline.is_inside(tid, &stack, python.as_ref()) {
             self.inside.push((FutexKey { address, tgid, tid }, Instant::now()));
             FUTEX_LOCK
         } else {

@@ -46,7 +46,7 @@ pub struct Pipeline {
     /// What threads slept in when stallscope attached, until that turn has ended.
     found_asleep: HashMap<u32, (Cause, Option<i32>, Walked)>,
     /// Interpreter's frames whose capture comes next, by thread.
-    python_frames: HashMap<u32, Box<PythonEvent>>,
+    pub(super) python_frames: HashMap<u32, Box<PythonEvent>>,
     /// Names of the interpreter's frames.
     pub python: PythonFrames,
     pub(super) unwinder: Unwinder,

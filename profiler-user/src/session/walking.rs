@@ -30,6 +30,13 @@ impl Pipeline {
         self.python.of_sleeping(process.python.as_ref()?, tid)
     }
 
+    /// The interpreter's frames that the kernel side sent with a question.
+    pub(super) fn python_of_question(&mut self, pid: u32, tid: u32) -> Option<NamedPythonStack> {
+        let event = self.python_frames.remove(&tid)?;
+        let process = self.processes.get(pid, &mut self.symbolizer);
+        Some(self.python.name(process.python.as_ref()?, &event))
+    }
+
     /// Threads of the interpreter's pools.
     pub(super) fn workers(&mut self, pid: u32) -> Vec<Worker> {
         let process = self.processes.get(pid, &mut self.symbolizer);

@@ -71,6 +71,7 @@ mod inside;
 mod lasting;
 mod lifecycle;
 mod loops;
+mod nested;
 mod outside;
 mod peers;
 mod pools;

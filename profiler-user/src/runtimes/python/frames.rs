@@ -10,6 +10,7 @@ use profiler_common::python::{
 
 use super::code::{Code, Codes, TAGS};
 use super::copies::Copies;
+use super::inside::Site;
 use super::interpreter::Interpreter;
 use super::memory::TextShape;
 use super::threads::Threads;
@@ -50,6 +51,8 @@ pub struct NamedPythonStack {
     pub collecting: bool,
     /// Who held the interpreter's lock.
     pub holder: Option<LockHolder>,
+    /// Where each frame is, innermost first.
+    sites: Vec<Site>,
     leaf: Option<Leaf>,
 }
 
@@ -72,6 +75,12 @@ struct Leaf {
 }
 
 impl NamedPythonStack {
+    /// Where each frame is, innermost first; `None` unless the thread's first is among them.
+    #[must_use]
+    pub fn sites(&self) -> Option<&[Site]> {
+        (self.truncated.is_none() && !self.sites.is_empty()).then_some(&self.sites[..])
+    }
+
     /// The frames with another instruction in the innermost one: its distance from the code object.
     #[must_use]
     pub fn at(&self, instr: u32) -> Vec<PythonCall> {
@@ -124,6 +133,7 @@ impl PythonFrames {
                 continue;
             }
             let code = self.codes.get(of, frame);
+            named.sites.push(Site::of(frame, code.as_deref()));
             match &code {
                 Some(code) => {
                     if code.flags & COROUTINE != 0 {

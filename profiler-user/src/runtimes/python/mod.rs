@@ -7,6 +7,7 @@
 //! - `copies`: instructions that each thread has a copy of.
 //! - `lines`: the line tables of each version.
 //! - `frames`: one capture's frames with names.
+//! - `inside`: a wait inside of a loop's turn, by these frames.
 //! - `outside`: the frames of a thread that sleeps, without the kernel side.
 //! - `attributes`: what instances were given.
 //! - `limits`: how many threads a pool may have.
@@ -21,6 +22,7 @@ mod attributes;
 mod code;
 mod copies;
 mod frames;
+mod inside;
 mod interpreter;
 mod limits;
 mod lines;
@@ -32,6 +34,7 @@ mod pools;
 mod threads;
 
 pub use frames::{LockHolder, NamedPythonStack, PythonCall, PythonFrames, PythonTask};
+pub use inside::{Site, is_inside};
 pub use interpreter::Interpreter;
 pub use limits::Limiter;
 pub use merge::{NativeFrame, merge};
