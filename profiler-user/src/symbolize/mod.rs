@@ -17,6 +17,7 @@ mod dwarf;
 mod elf;
 mod error;
 mod foreign;
+mod foreign_names;
 mod frame;
 mod inflate;
 mod kernel;

@@ -10,6 +10,8 @@ mod examples;
 mod manual;
 #[path = "../report/samples.rs"]
 mod samples;
+#[path = "../report/totals.rs"]
+mod totals;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -47,7 +49,7 @@ impl Folder {
         for stall in stalls {
             report.stall(&mut bytes, stall).expect("a vector takes everything");
         }
-        report.finish(&mut bytes, &samples::summary(stalls)).expect("a vector takes everything");
+        report.finish(&mut bytes, &totals::summary(stalls)).expect("a vector takes everything");
         let path = self.path(name);
         std::fs::write(&path, bytes).expect("written");
         path
@@ -96,7 +98,7 @@ fn groups_share_out_all_of_the_time() {
         let rows: Vec<serde_json::Value> =
             json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let total: u64 = rows.iter().filter_map(|row| row["total_ns"].as_u64()).sum();
-        let expected: u64 = samples::summary(&session()).blockers.iter().map(|r| r.total_ns).sum();
+        let expected: u64 = totals::summary(&session()).blockers.iter().map(|r| r.total_ns).sum();
         assert_eq!(total, expected, "{by}: {json}");
         assert_eq!(rows.last().map(|row| row["type"].clone()), Some("health".into()));
     }

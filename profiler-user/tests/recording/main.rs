@@ -10,6 +10,8 @@ mod damage;
 #[path = "../report/samples.rs"]
 mod samples;
 mod size;
+#[path = "../report/totals.rs"]
+mod totals;
 
 use stallscope::aggregate::{Ended, Filter, Summary};
 use stallscope::blame::Stall;
@@ -17,7 +19,8 @@ use stallscope::record::{Checkpoint, Encoder, Reader, Start, Told, replay};
 use stallscope::report::{Clock, Format, ReportOptions, create};
 use stallscope::stalls::Cause;
 
-use samples::{MS, START, session, summary};
+use samples::{MS, START, session};
+use totals::summary;
 
 pub(crate) fn start() -> Start {
     Start {

@@ -7,7 +7,8 @@ use stallscope::aggregate::Filter;
 use stallscope::blame::Stall;
 use stallscope::record::{Encoder, Reader, RollingFile};
 
-use crate::samples::{MS, gil, requests, sleeping, summary, tokio};
+use crate::samples::{MS, gil, requests, sleeping, tokio};
+use crate::totals::summary;
 use crate::{read, start};
 
 /// A stall like those of a busy service: one of a few kinds, through one of several handlers, with

@@ -1,13 +1,14 @@
 //! What reports look like, and that all formats tell the same story.
 //!
 //! `golden/` holds every format of one session; `UPDATE_GOLDEN=1 cargo test --test report` writes
-//! it anew. `samples` makes the stalls; `sums` checks that the formats agree on durations; `tools`
-//! opens them in the programs that they are for; `crowd` is a turn of many tasks.
+//! it anew. `samples` makes the stalls, `totals` their summary; `sums` checks that the formats agree on
+//! durations; `tools` opens them in the programs that they are for; `crowd` is a turn of many tasks.
 
 mod crowd;
 mod samples;
 mod sums;
 mod tools;
+mod totals;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ use stallscope::aggregate::Ended;
 use stallscope::blame::Stall;
 use stallscope::report::{Clock, Format, ReportOptions, Sources, create};
 
-use samples::{session, summary};
+use samples::session;
+use totals::summary;
 
 fn options() -> ReportOptions {
     ReportOptions {

@@ -7,7 +7,8 @@ use stallscope::report::Format;
 use stallscope::stalls::{Cause, Ledger};
 use stallscope::symbolize::FrameKind;
 
-use crate::samples::{bare, frame, session, stack, summary};
+use crate::samples::{bare, frame, session, stack};
+use crate::totals::summary;
 use crate::{bytes, options, write};
 
 fn folded_micros(text: &str) -> u64 {

@@ -9,7 +9,8 @@ use stallscope::record::Start;
 use stallscope::report::{Format, ReportOptions};
 use stallscope::stalls::Cause;
 
-use crate::samples::{START, session, summary};
+use crate::samples::{START, session};
+use crate::totals::summary;
 use crate::{bytes, folder, options};
 
 /// Whether a program is there; says so if not.
