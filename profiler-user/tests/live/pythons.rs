@@ -24,7 +24,8 @@ impl Python {
             return (command, Some(folder));
         }
         let mut command = Command::new(&self.program);
-        command.arg(script(&format!("python/{name}"))).args(arguments);
+        // Nothing is written next to the sources.
+        command.arg("-B").arg(script(&format!("python/{name}"))).args(arguments);
         (command, None)
     }
 
@@ -36,7 +37,11 @@ impl Python {
             None => Folder::new("python"),
         };
         let copy = folder.path().join(name);
-        std::fs::copy(script(&format!("python/{name}")), &copy).expect("the folder is writable");
+        // With the module that scripts share.
+        for name in [name, "ground_truth.py"] {
+            std::fs::copy(script(&format!("python/{name}")), folder.path().join(name))
+                .expect("the folder is writable");
+        }
         let mut line: Vec<&OsStr> = through.iter().map(OsStr::new).collect();
         let seen = match &self.root {
             Some(root) => {

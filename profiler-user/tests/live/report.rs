@@ -191,6 +191,12 @@ impl Stall {
             .unwrap_or_else(|| panic!("no stack: {self:#?}"))
     }
 
+    /// Whether it waited in epoll for most of its time.
+    pub(crate) fn waits_in_epoll(&self) -> bool {
+        self.cause == "syscall"
+            && self.stack().call.as_deref().is_some_and(|call| call.starts_with("epoll"))
+    }
+
     /// Whether one of these functions is on that stack, or is the blocker.
     pub(crate) fn names(&self, functions: &[&str]) -> bool {
         let blocker = self.blocker.iter().map(|blocker| blocker.function.as_str());
